@@ -1,0 +1,62 @@
+//! The files in `filetests/`, each with what is expected beside it. `BLESS=1` writes the expectations
+//! anew; the difference is for a reviewer to read.
+
+#![expect(clippy::expect_used, reason = "a test without its files fails at once")]
+
+mod fixtures;
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::{env, fs};
+
+use wasi_cuda_ptx as ptx;
+
+/// Compares what `outcome` says of each file of a folder with the `.out` beside it.
+fn check(folder: &str, outcome: impl Fn(&[u8]) -> String) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("filetests")
+        .join(folder);
+    let files = fixtures::ptx_files(&folder);
+    assert!(!files.is_empty(), "no files in {}", folder.display());
+    let mut wrong = String::new();
+    for file in files {
+        let found = outcome(&fs::read(&file).expect("the file is there"));
+        let expectation = file.with_extension("out");
+        if env::var_os("BLESS").is_some() {
+            fs::write(&expectation, &found).expect("the folder can be written");
+        }
+        let expected = fs::read_to_string(&expectation).unwrap_or_default();
+        if found != expected {
+            let name = fixtures::name(&file);
+            writeln!(wrong, "{name}\nexpected:\n{expected}\nfound:\n{found}").expect("a string");
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn parse() {
+    check("parse", |source| {
+        let program = ptx::read(source).unwrap_or_else(|error| panic!("{}", error.render(source)));
+        let mut text = ptx::print(program.module());
+        for entry in program.entries() {
+            write!(text, "\n{entry:#?}\n").expect("a string");
+        }
+        text
+    });
+}
+
+#[test]
+fn reject() {
+    check("reject", |source| match ptx::read(source) {
+        Ok(program) => format!("accepted:\n{}", ptx::print(program.module())),
+        Err(error) => {
+            let class = if error.is_unsupported() {
+                "unsupported"
+            } else {
+                "malformed"
+            };
+            format!("{class}\n{}", error.render(source))
+        }
+    });
+}
