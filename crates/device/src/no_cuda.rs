@@ -1,0 +1,40 @@
+//! What stands for the CUDA backend in a build without it: no device is ever there.
+
+use std::sync::Arc;
+
+use crate::device::Device;
+use crate::error::Error;
+
+const WITHOUT: &str = "this build has no CUDA backend";
+
+/// Whether CUDA devices can be used, in one line for people: the driver's version, or why not.
+///
+/// # Errors
+/// Why not.
+pub fn driver_status() -> Result<String, String> {
+    Err(WITHOUT.into())
+}
+
+/// The names of the CUDA devices, in the order of their ordinals.
+///
+/// # Errors
+/// [`Error::NotAvailable`]: this build has none.
+pub fn devices() -> Result<Vec<String>, Error> {
+    Err(absent())
+}
+
+/// Opens the device of an ordinal.
+pub(crate) fn open(_ordinal: u32) -> Result<Arc<dyn Device>, Error> {
+    Err(absent())
+}
+
+/// Opens the first device, if there is one.
+pub(crate) fn open_first() -> Result<Option<Arc<dyn Device>>, Error> {
+    Ok(None)
+}
+
+fn absent() -> Error {
+    Error::NotAvailable {
+        reason: WITHOUT.into(),
+    }
+}

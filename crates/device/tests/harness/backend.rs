@@ -1,0 +1,115 @@
+//! The backends that every test body runs on. One that is not there is reported as ignored, by
+//! name; with `WASI_CUDA_REQUIRE_GPU=1` its absence is a failure.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use device::{Device, Error, Selector};
+use libtest_mimic::{Arguments, Trial};
+
+use super::Rig;
+
+/// A test: its name and its body, which panics where it fails.
+#[derive(Clone, Copy)]
+pub(crate) struct Case {
+    name: &'static str,
+    body: fn(&Rig),
+    on: On,
+}
+
+/// The backends that a test is for.
+#[derive(Clone, Copy, PartialEq)]
+enum On {
+    Every,
+    Isolating,
+}
+
+/// A test for every backend.
+pub(crate) const fn every(name: &'static str, body: fn(&Rig)) -> Case {
+    Case {
+        name,
+        body,
+        on: On::Every,
+    }
+}
+
+/// A test for backends that keep a kernel to its own memory and report its faults. Where nothing is checked, a fault
+/// ends the device for the whole process.
+pub(crate) const fn isolating(name: &'static str, body: fn(&Rig)) -> Case {
+    Case {
+        name,
+        body,
+        on: On::Isolating,
+    }
+}
+
+/// Every backend that there is, and each GPU beyond the first. One more is one more line here.
+fn selectors() -> Vec<(String, Selector)> {
+    // No GPU, or a driver that does not work, is for opening the first one to say.
+    let gpus = device::cuda::devices().map_or(0, |names| names.len());
+    let further = (1..u32::try_from(gpus).expect("a few GPUs"))
+        .map(|ordinal| (format!("cuda{ordinal}"), Selector::Cuda(ordinal)));
+    let first = [
+        ("cpu".to_owned(), Selector::Cpu),
+        ("cuda".to_owned(), Selector::Cuda(0)),
+    ];
+    first.into_iter().chain(further).collect()
+}
+
+struct Backend {
+    name: String,
+    device: Result<Arc<dyn Device>, Error>,
+}
+
+impl Backend {
+    fn open((name, selector): (String, Selector)) -> Self {
+        Self {
+            name,
+            device: device::open(selector),
+        }
+    }
+
+    fn trial(&self, case: Case) -> Trial {
+        let name = format!("{}::{}", self.name, case.name);
+        match &self.device {
+            Ok(device) => {
+                let rig = Rig::new(Arc::clone(device));
+                let is_meant = case.on == On::Every || rig.isolates();
+                let trial = Trial::test(name, move || {
+                    (case.body)(&rig);
+                    Ok(())
+                });
+                if is_meant {
+                    trial
+                } else {
+                    trial.with_kind("unchecked").with_ignored_flag(true)
+                }
+            }
+            Err(error) => {
+                let absent = matches!(error, Error::NotAvailable { .. });
+                let required =
+                    std::env::var_os("WASI_CUDA_REQUIRE_GPU").is_some_and(|it| it == "1");
+                let reason = error.to_string();
+                Trial::test(name, move || Err(reason.into()))
+                    .with_kind(if absent { "absent" } else { "failed" })
+                    .with_ignored_flag(absent && !required)
+            }
+        }
+    }
+}
+
+/// Runs the cases on every backend.
+pub(crate) fn run(cases: &[Case]) -> ExitCode {
+    let arguments = Arguments::from_args();
+    let backends: Vec<_> = selectors().into_iter().map(Backend::open).collect();
+    for backend in &backends {
+        if let Err(error) = &backend.device {
+            eprintln!("{}: {error}", backend.name);
+        }
+    }
+    let trials = backends
+        .iter()
+        .flat_map(|backend| cases.iter().map(|&case| backend.trial(case)))
+        .collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

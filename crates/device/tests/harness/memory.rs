@@ -1,0 +1,230 @@
+//! Guest memory for one test: a region, and buffers placed in it with canaries between them. After
+//! a kernel only the buffers may have changed.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+use device::{Device, DeviceKind, Region, RegionSpec, Value};
+
+const WINDOW_BYTES: u64 = 64 << 20;
+const INITIAL_BYTES: u64 = 4 << 20;
+const GUARD_BYTES: u64 = 64 << 10;
+const CANARY: u8 = 0xC5;
+const CANARY_BYTES: usize = 64;
+/// What a buffer without data holds: not zero, so that a kernel that writes nothing is noticed.
+const UNWRITTEN: u8 = 0x5A;
+
+/// A number that a buffer holds, little-endian.
+pub(crate) trait Plain: Copy {
+    /// Bytes of one.
+    const BYTES: usize;
+    /// Appends the bytes of this one.
+    fn append(self, bytes: &mut Vec<u8>);
+    /// The number in `Self::BYTES` bytes.
+    fn of(bytes: &[u8]) -> Self;
+}
+
+macro_rules! plain {
+    ($($number:ty),*) => {$(
+        impl Plain for $number {
+            const BYTES: usize = size_of::<Self>();
+            fn append(self, bytes: &mut Vec<u8>) {
+                bytes.extend_from_slice(&self.to_le_bytes());
+            }
+            fn of(bytes: &[u8]) -> Self {
+                Self::from_le_bytes(bytes.try_into().expect("as many bytes as the number has"))
+            }
+        }
+    )*};
+}
+
+plain!(u8, u16, u32, i32, u64, i64, f32, f64);
+
+/// The bytes of some numbers.
+fn bytes_of<T: Plain>(data: &[T]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(data.len() * T::BYTES);
+    for &number in data {
+        number.append(&mut bytes);
+    }
+    bytes
+}
+
+/// Numbers somewhere in a memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Buffer<T> {
+    offset: u64,
+    count: usize,
+    numbers: PhantomData<T>,
+}
+
+impl<T: Plain> Buffer<T> {
+    /// Where it begins in the window.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Bytes that it has.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.count * T::BYTES) as u64
+    }
+
+    /// The address right behind it.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.bytes()
+    }
+
+    /// As an argument.
+    pub(crate) fn pointer(&self) -> Value<'static> {
+        Value::Pointer {
+            offset: self.offset,
+            len: self.bytes(),
+        }
+    }
+}
+
+/// The memory of one guest.
+pub(crate) struct Memory {
+    region: Arc<Region>,
+    /// What kernels see at the beginning of the window: 0, or its address in the process.
+    origin: u64,
+    /// Bytes in use, from 0; zeroes follow.
+    end: usize,
+    placed: Vec<Range<usize>>,
+}
+
+impl Memory {
+    /// Memory that kernels of `device` can address.
+    pub(crate) fn new(device: &dyn Device) -> Self {
+        let spec = RegionSpec {
+            window_bytes: WINDOW_BYTES,
+            initial_bytes: INITIAL_BYTES,
+            maximum_bytes: WINDOW_BYTES,
+            reserved_bytes: WINDOW_BYTES,
+            guard_bytes: GUARD_BYTES,
+        };
+        let region = device.new_region(spec).expect("a small region");
+        let origin = match device.info().kind {
+            DeviceKind::Cpu => 0,
+            DeviceKind::Cuda => region.base().as_ptr().addr() as u64,
+        };
+        let memory = Self {
+            region,
+            origin,
+            end: CANARY_BYTES,
+            placed: Vec::new(),
+        };
+        memory.write(0, &[CANARY; CANARY_BYTES]);
+        memory
+    }
+
+    /// The region itself.
+    pub(crate) fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Bytes of linear memory.
+    pub(crate) fn size(&self) -> u64 {
+        self.region.size()
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) {
+        let window = self.region.window();
+        window
+            .store_run(at as u64, bytes)
+            .expect("what a test places lies in its memory");
+    }
+
+    /// Places numbers, aligned to 64 bytes.
+    pub(crate) fn place<T: Plain>(&mut self, data: &[T]) -> Buffer<T> {
+        let bytes = bytes_of(data);
+        let start = self.end;
+        let end = start + bytes.len();
+        let next = (end + CANARY_BYTES).next_multiple_of(CANARY_BYTES);
+        if next as u64 > self.size() {
+            let grown = (next as u64).next_multiple_of(64 << 10);
+            self.region.grow(grown).expect("room in the window");
+        }
+        self.write(start, &bytes);
+        self.write(end, &vec![CANARY; next - end]);
+        self.end = next;
+        self.placed.push(start..end);
+        Buffer {
+            offset: start as u64,
+            count: data.len(),
+            numbers: PhantomData,
+        }
+    }
+
+    /// Room for `count` numbers, filled with a pattern.
+    pub(crate) fn room<T: Plain>(&mut self, count: usize) -> Buffer<T> {
+        let pattern = vec![UNWRITTEN; count * T::BYTES];
+        let Buffer { offset, .. } = self.place(&pattern);
+        Buffer {
+            offset,
+            count,
+            numbers: PhantomData,
+        }
+    }
+
+    /// Where a buffer begins for a kernel that finds its address in memory or in a structure.
+    pub(crate) fn address<T: Plain>(&self, buffer: Buffer<T>) -> u64 {
+        self.origin + buffer.offset
+    }
+
+    /// Overwrites a buffer.
+    pub(crate) fn fill<T: Plain>(&self, buffer: Buffer<T>, data: &[T]) {
+        assert_eq!(buffer.count, data.len());
+        let window = self.region.window();
+        window
+            .store_run(buffer.offset, &bytes_of(data))
+            .expect("a placed buffer");
+    }
+
+    /// The numbers in a buffer.
+    pub(crate) fn read<T: Plain>(&self, buffer: Buffer<T>) -> Vec<T> {
+        let mut bytes = vec![0; buffer.count * T::BYTES];
+        let window = self.region.window();
+        window
+            .load_run(buffer.offset, &mut bytes)
+            .expect("a placed buffer");
+        bytes.chunks_exact(T::BYTES).map(T::of).collect()
+    }
+
+    /// Whether every byte of a buffer is as [`Memory::room`] left it.
+    pub(crate) fn is_unwritten<T: Plain>(&self, buffer: Buffer<T>) -> bool {
+        let mut bytes = vec![0_u8; buffer.count * T::BYTES];
+        let window = self.region.window();
+        window
+            .load_run(buffer.offset, &mut bytes)
+            .expect("a placed buffer");
+        bytes.iter().all(|&byte| byte == UNWRITTEN)
+    }
+
+    /// Panics if a byte outside of the buffers has changed.
+    pub(crate) fn check_canaries(&self) {
+        let mut bytes = vec![0_u8; self.end];
+        let window = self.region.window();
+        window.load_run(0, &mut bytes).expect("bytes in use");
+        let mut from = 0;
+        let none = self.end..self.end;
+        for placed in self.placed.iter().chain(std::iter::once(&none)) {
+            let wrong = bytes[from..placed.start]
+                .iter()
+                .position(|&byte| byte != CANARY);
+            assert_eq!(wrong.map(|at| from + at), None, "a canary was overwritten");
+            from = placed.end;
+        }
+        let rest = usize::try_from(self.size()).expect("a small window") - self.end;
+        let mut words = vec![0_u64; rest / 8];
+        window
+            .load_run(self.end as u64, &mut words)
+            .expect("linear memory");
+        let wrong = words.iter().position(|&word| word != 0);
+        assert_eq!(
+            wrong.map(|at| self.end + at * 8),
+            None,
+            "unused memory was written"
+        );
+    }
+}

@@ -1,0 +1,16 @@
+//! What the tests and benches of this crate share: backends, guest memory with canaries, launches
+//! through the public API, random data. Nothing here knows a kernel.
+
+mod backend;
+mod compare;
+mod fixture;
+mod memory;
+mod random;
+mod rig;
+
+pub(crate) use backend::{Case, every, isolating, run};
+pub(crate) use compare::{About, assert_close, assert_same};
+pub(crate) use fixture::{corpus, corpus_names, kernels, line_of};
+pub(crate) use memory::{Buffer, Memory, Plain};
+pub(crate) use random::Random;
+pub(crate) use rig::{Rig, Shape};

@@ -1,0 +1,92 @@
+//! Does every backend compute what the kernels of `fixtures/` say? Each body runs on every backend and
+//! compares with plain Rust: bit for bit where PTX fixes the result, else within a stated error.
+#![expect(
+    clippy::expect_used,
+    reason = "a test ends where something is not as it must be"
+)]
+
+extern crate wasi_cuda_device as device;
+
+#[path = "../harness/mod.rs"]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "each test binary uses its part of the harness"
+)]
+mod harness;
+
+mod bitonic;
+mod concurrency;
+mod dyn_shared;
+mod generic_ptr;
+mod globals;
+mod grid_stride;
+mod histogram;
+mod integers;
+mod kit;
+mod kit_stop;
+mod linked_list;
+mod local_mem;
+mod mandelbrot;
+mod matmul_tiled;
+mod nbody;
+mod recursion;
+mod reduce_shfl;
+mod rounding;
+mod saxpy;
+mod scan;
+mod sha256;
+mod softmax;
+mod stencil;
+mod struct_param;
+mod switch_vm;
+mod transpose;
+mod vecadd;
+mod warp_vote;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cases = [
+        bitonic::CASES,
+        concurrency::CASES,
+        dyn_shared::CASES,
+        generic_ptr::CASES,
+        globals::CASES,
+        grid_stride::CASES,
+        histogram::CASES,
+        integers::CASES,
+        kit::CASES,
+        kit_stop::CASES,
+        linked_list::CASES,
+        local_mem::CASES,
+        mandelbrot::CASES,
+        matmul_tiled::CASES,
+        nbody::CASES,
+        recursion::CASES,
+        reduce_shfl::CASES,
+        rounding::CASES,
+        saxpy::CASES,
+        scan::CASES,
+        sha256::CASES,
+        softmax::CASES,
+        stencil::CASES,
+        struct_param::CASES,
+        switch_vm::CASES,
+        transpose::CASES,
+        vecadd::CASES,
+        warp_vote::CASES,
+    ]
+    .concat();
+    harness::run(&cases)
+}
+
+/// The size as kernels take it.
+fn int(size: usize) -> i32 {
+    i32::try_from(size).expect("a small size")
+}
+
+/// The size as launches take it.
+fn count(size: usize) -> u32 {
+    u32::try_from(size).expect("a small size")
+}
