@@ -6,6 +6,9 @@
 mod backing;
 mod completion;
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
+#[cfg(not(feature = "cuda"))]
 #[path = "no_cuda.rs"]
 pub mod cuda;
 mod device;

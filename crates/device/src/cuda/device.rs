@@ -1,0 +1,217 @@
+//! The CUDA device: one for each ordinal in a process, made when first asked for and kept as long as anyone uses it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use ptx::Admitted;
+
+use super::adopted::adopt;
+use super::backing::{Fresh, LEAD_BYTES, ManagedBacking, fresh};
+use super::cache::{Cache, CacheCounters};
+use super::context::{Context, Ordinal};
+use super::core::Core;
+use super::occupancy;
+use super::poller::Poller;
+use super::probe::{MemoryTraits, Probe};
+use super::program::{CudaModule, Loaded, has_state, text_of};
+use super::reaper::Reaper;
+use super::stream::Lanes;
+use super::workers::Workers;
+use crate::device::{Abilities, Device, DeviceInfo, Health, Module, Moved, Side};
+use crate::error::Error;
+use crate::mapping::HostAddr;
+use crate::region::{Region, RegionSpec, RegionTable};
+
+/// Address space that the regions of one device may reserve together: a few thousand windows of 4 GiB, out of the 128 TiB that
+/// a process has.
+const REGION_BUDGET_BYTES: u64 = 16 << 40;
+
+/// Loaded modules that are kept for the next load of their text.
+const MOST_MODULES: usize = 64;
+/// Bytes of those texts.
+const MOST_TEXT_BYTES: usize = 32 << 20;
+
+/// An NVIDIA GPU. It runs kernels that the embedder vouches for.
+///
+/// A fault of a kernel ends the use of CUDA for the whole process: the device is *lost* then, and says so to every
+/// call, until the process is started anew.
+#[derive(Debug)]
+pub struct CudaDevice {
+    loaders: Workers,
+    mover: Workers,
+    modules: Cache<Arc<Loaded>>,
+    core: Arc<Core>,
+    memory: MemoryTraits,
+    fresh: Fresh,
+}
+
+impl CudaDevice {
+    /// The device of an ordinal: the same one for all who ask while it is in use.
+    ///
+    /// # Errors
+    /// What the driver says. [`Error::NotAvailable`] is for [`open`](crate::open) to tell.
+    pub(super) fn open(number: u32) -> Result<Arc<Self>, Error> {
+        static OPEN: Mutex<BTreeMap<u32, Weak<CudaDevice>>> = Mutex::new(BTreeMap::new());
+
+        // Held while opening, so that nobody opens a second one.
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = open.get(&number).and_then(Weak::upgrade) {
+            return Ok(device);
+        }
+        let device = Arc::new(Self::start(number)?);
+        open.insert(number, Arc::downgrade(&device));
+        Ok(device)
+    }
+
+    fn start(number: u32) -> Result<Self, Error> {
+        let ordinal = Ordinal::find(number)?;
+        let Probe {
+            info,
+            memory,
+            runs_cooperative,
+        } = Probe::of(ordinal)?;
+        let context = Context::retain(ordinal)?;
+        let lanes = Lanes::new(&context)?;
+        let fresh = if memory.concurrent_managed_access {
+            fresh(&lanes)?
+        } else {
+            Fresh::Anything
+        };
+        tracing::info!(
+            number,
+            name = info.name,
+            ?memory,
+            ?fresh,
+            "opened a CUDA device"
+        );
+        let of_poller = Arc::clone(&context);
+        let poller = Poller::start(move || {
+            if let Err(error) = of_poller.bind() {
+                tracing::error!(%error, "the thread that waits for launches cannot ask the driver");
+            }
+        })?;
+        let core = Core {
+            poller,
+            reaper: Reaper::start(&context)?,
+            lanes,
+            context,
+            regions: RegionTable::new(REGION_BUDGET_BYTES),
+            info,
+            runs_cooperative,
+        };
+        Ok(Self {
+            loaders: Workers::start("cuda-loader", 2, "loads")?,
+            mover: Workers::start("cuda-mover", 1, "moves of memory")?,
+            modules: Cache::new(MOST_MODULES, MOST_TEXT_BYTES),
+            core: Arc::new(core),
+            memory,
+            fresh,
+        })
+    }
+
+    /// How it shares memory with its host.
+    #[must_use]
+    pub fn memory_traits(&self) -> MemoryTraits {
+        self.memory
+    }
+
+    /// What became of requests for modules that have no variables of their own, which are shared between loads of one text.
+    #[must_use]
+    pub fn module_cache(&self) -> CacheCounters {
+        self.modules.counters()
+    }
+
+    /// How often the driver did not say how many blocks of a kernel fit on the device. The bound of cooperative launches
+    /// is then the device's, and the driver refuses what is over the kernel's.
+    #[must_use]
+    pub fn occupancy_failures(&self) -> u64 {
+        occupancy::failures()
+    }
+}
+
+impl Device for CudaDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.core.info
+    }
+
+    fn health(&self) -> Health {
+        match self.core.context.lost() {
+            None => Health::Good,
+            Some(reason) => Health::Lost {
+                reason: reason.to_owned(),
+            },
+        }
+    }
+
+    fn regions(&self) -> &Arc<RegionTable> {
+        &self.core.regions
+    }
+
+    fn new_region(&self, spec: RegionSpec) -> Result<Arc<Region>, Error> {
+        if !self.memory.concurrent_managed_access {
+            let reason = "host and device cannot use managed memory at the same time here (concurrentManagedAccess is 0), \
+                          so guest memory cannot be device memory";
+            return Err(Error::NotAvailable {
+                reason: reason.into(),
+            });
+        }
+        let core = &self.core;
+        Region::on(&core.regions, spec, LEAD_BYTES as u64, |charge| {
+            let (lanes, reaper, initial) = (&core.lanes, &core.reaper, spec.initial_bytes);
+            let backing = ManagedBacking::reserve(lanes, reaper, self.fresh, charge, initial)?;
+            Ok(Box::new(backing))
+        })
+    }
+
+    fn load(&self, program: &Admitted) -> Result<Arc<dyn Module>, Error> {
+        let text = text_of(program)?;
+        self.core.context.enter()?;
+        let program = program.program();
+        let load = || Loaded::load(&self.core, &text, program).map(Arc::new);
+        let loaded = if has_state(program) {
+            load()?
+        } else {
+            self.modules.get(&text, load)?
+        };
+        Ok(Arc::new(CudaModule {
+            core: Arc::clone(&self.core),
+            loaded,
+        }))
+    }
+
+    fn defer(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), Error> {
+        self.loaders.defer(work)
+    }
+
+    fn prefetch(&self, region: Arc<Region>, range: Range<u64>, side: Side, done: Moved) {
+        let move_it = Box::new(move || done(region.prefetch(range, side)));
+        if let Err(error) = self.mover.defer(move_it) {
+            // Whoever waits for `done` hears that it is gone.
+            tracing::debug!(%error, "memory is left where it is");
+        }
+    }
+
+    fn adopt(&self, base: HostAddr, bytes: u64) -> Result<Option<Arc<Region>>, Error> {
+        adopt(&self.core, self.memory, base, bytes)
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            cooperative: self.core.runs_cooperative,
+            prefetch: true,
+        }
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let mut remarks = self.memory.remarks();
+        remarks.extend(self.modules.counters().remark());
+        let failures = occupancy::failures();
+        if failures > 0 {
+            remarks.push(format!(
+                "the bound of cooperative launches was not known {failures} times"
+            ));
+        }
+        remarks
+    }
+}

@@ -1,0 +1,227 @@
+//! Managed memory: one allocation that host and device reach at the same addresses ([`Managed`]), and such an allocation whose
+//! pages are closed to the host until they are opened ([`Reservation`]).
+#![expect(unsafe_code, reason = "allocates, frees and copies managed memory")]
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use cust::sys::{self, CUdevice, CUmem_advise, CUmemAttach_flags};
+
+use super::context::Context;
+use super::error::{check, code};
+use super::stream::Stream;
+use crate::error::Error;
+use crate::mapping::{HostAddr, Mapping, page_bytes};
+
+/// The driver puts smaller allocations together into blocks of this size, and gives back to the operating system no less: a
+/// whole number of blocks shares its pages with nobody and is zero when new.
+pub(super) const BLOCK_BYTES: usize = 2 << 20;
+
+/// `CU_DEVICE_CPU` of cuda.h: the host as a place of memory.
+const HOST: CUdevice = -1;
+
+/// Where pages should lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the device's memory.
+    Device,
+    /// In the host's memory, where the device reads and writes them across the bus.
+    Host,
+}
+
+/// A managed allocation. Frees may wait for kernels: only the reaper drops one that was in use.
+pub(super) struct Managed {
+    base: u64,
+    bytes: usize,
+    context: Arc<Context>,
+}
+
+impl Managed {
+    /// Allocates at least `bytes`, in whole blocks. Enter the context first.
+    fn allocate(context: &Arc<Context>, bytes: usize) -> Result<Self, Error> {
+        let too_large = || Error::OutOfMemory {
+            what: "managed memory of the CUDA device",
+            requested: bytes as u64,
+            available: 0,
+        };
+        let bytes = bytes
+            .checked_next_multiple_of(BLOCK_BYTES)
+            .ok_or_else(too_large)?;
+        let mut base = 0;
+        let flags = CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL as u32;
+        // SAFETY: `base` is a live place for one device address.
+        let result = unsafe { sys::cuMemAllocManaged(&raw mut base, bytes, flags) };
+        match check("allocating managed memory", result) {
+            Ok(()) => {}
+            Err(failure) if failure.code == code::OUT_OF_MEMORY => return Err(too_large()),
+            Err(failure) => return Err(context.error(failure)),
+        }
+        Ok(Self {
+            base,
+            bytes,
+            context: Arc::clone(context),
+        })
+    }
+
+    /// The device address of a range of this allocation.
+    fn at(&self, range: &Range<usize>) -> u64 {
+        let is_inside = range.start <= range.end && range.end <= self.bytes;
+        assert!(is_inside, "a range lies in its allocation");
+        self.base + range.start as u64
+    }
+
+    /// Whose memory a place is, as the driver counts.
+    fn processor(&self, place: Place) -> CUdevice {
+        match place {
+            Place::Device => self.context.ordinal().raw(),
+            Place::Host => HOST,
+        }
+    }
+
+    /// Bytes of the device's memory that nothing takes at present. Enter the context first.
+    pub(super) fn free_bytes(&self) -> Result<u64, Error> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both are live places for one size.
+        let result = unsafe { sys::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
+        self.context.check("asking for free memory", result)?;
+        Ok(free as u64)
+    }
+
+    /// Says where pages should lie. Those in the host's memory are mapped for the device; those in its own need not be, since what
+    /// the host touches comes back when a kernel does, and mapping them takes as long as moving them. Enter the context first.
+    pub(super) fn advise(&self, range: Range<usize>, place: Place) -> Result<(), Error> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let (at, bytes, device) = (self.at(&range), range.len(), self.context.ordinal().raw());
+        let preferred = self.processor(place);
+        let advice = CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
+        // SAFETY: the range lies in this managed allocation (`at`).
+        let result = unsafe { sys::cuMemAdvise(at, bytes, advice, preferred) };
+        self.context
+            .check("saying where memory should lie", result)?;
+        let advice = match place {
+            Place::Device => CUmem_advise::CU_MEM_ADVISE_UNSET_ACCESSED_BY,
+            Place::Host => CUmem_advise::CU_MEM_ADVISE_SET_ACCESSED_BY,
+        };
+        // SAFETY: as above.
+        let result = unsafe { sys::cuMemAdvise(at, bytes, advice, device) };
+        self.context.check("saying who uses memory", result)
+    }
+
+    /// Starts to move pages.
+    pub(super) fn prefetch(
+        &self,
+        stream: &Stream,
+        range: Range<usize>,
+        place: Place,
+    ) -> Result<(), Error> {
+        let (at, bytes, to) = (self.at(&range), range.len(), self.processor(place));
+        // SAFETY: the range lies in this managed allocation (`at`), which is freed by the reaper only, and `stream` is live.
+        let result = unsafe { sys::cuMemPrefetchAsync(at, bytes, to, stream.raw()) };
+        self.context.check("moving memory", result)
+    }
+
+    /// Makes a range zero, on the device.
+    pub(super) fn clear(&self, stream: &Stream, range: Range<usize>) -> Result<(), Error> {
+        let (at, bytes) = (self.at(&range), range.len());
+        // SAFETY: the range lies in this allocation (`at`), and `stream` is live.
+        let result = unsafe { sys::cuMemsetD8Async(at, 0, bytes, stream.raw()) };
+        self.context.check("clearing device memory", result)?;
+        stream.synchronize()
+    }
+
+    /// Copies bytes in, through the driver.
+    pub(super) fn write(&self, stream: &Stream, at: usize, from: &[u8]) -> Result<(), Error> {
+        let to = self.at(&(at..at + from.len()));
+        // SAFETY: the destination lies in this allocation (`at`). The source is borrowed until this returns, and the copy has
+        // ended by then: the stream is awaited, and where that fails the driver has stopped all work.
+        let result = unsafe {
+            sys::cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), stream.raw())
+        };
+        self.context.check("copying to the device", result)?;
+        stream.synchronize()
+    }
+
+    /// Copies bytes out, through the driver.
+    pub(super) fn read(&self, stream: &Stream, at: usize, into: &mut [u8]) -> Result<(), Error> {
+        let from = self.at(&(at..at + into.len()));
+        // SAFETY: as in `write`, the other way round.
+        let result = unsafe {
+            sys::cuMemcpyDtoHAsync_v2(into.as_mut_ptr().cast(), from, into.len(), stream.raw())
+        };
+        self.context.check("copying from the device", result)?;
+        stream.synchronize()
+    }
+}
+
+impl Drop for Managed {
+    fn drop(&mut self) {
+        self.context.give_back("freeing managed memory", || {
+            // SAFETY: this value's own allocation. Launches hold the region that holds it, so no kernel that was started on
+            // it still runs, and every copy was awaited.
+            unsafe { sys::cuMemFree_v2(self.base) }
+        });
+    }
+}
+
+impl fmt::Debug for Managed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Managed")
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Managed memory that the host reaches only where [`pages`](Self::pages) were opened. Kernels reach all of it.
+#[derive(Debug)]
+pub(super) struct Reservation {
+    // Fields drop in this order: the mapping may not outlive what it maps.
+    pages: Mapping,
+    memory: Managed,
+    bytes: usize,
+}
+
+impl Reservation {
+    /// Reserves `bytes`, all of them closed and zero. Enter the context first.
+    pub(super) fn make(context: &Arc<Context>, bytes: usize) -> Result<Self, Error> {
+        let failed = |reason: String| Error::Backend {
+            what: "closing the pages of managed memory",
+            reason,
+        };
+        let memory = Managed::allocate(context, bytes)?;
+        let base = usize::try_from(memory.base).unwrap_or(0);
+        if !base.is_multiple_of(page_bytes()) {
+            return Err(failed("it does not begin with a page".into()));
+        }
+        let base = HostAddr::from_ptr(std::ptr::with_exposed_provenance_mut(base));
+        let base = base.ok_or_else(|| failed("the host does not reach it".into()))?;
+        // SAFETY: managed memory is mapped at its device address on the host too (CUDA driver API, "Unified Addressing"), from a
+        // page bound to a page bound, until `memory` is dropped, which is after the mapping; and it is this value's own.
+        let pages = unsafe { Mapping::lent(base, memory.bytes) };
+        pages
+            .deny(0..memory.bytes)
+            .map_err(|error| failed(error.to_string()))?;
+        Ok(Self {
+            pages,
+            memory,
+            bytes,
+        })
+    }
+
+    /// What was asked for; a little more may be there.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The host's side.
+    pub(super) fn pages(&self) -> &Mapping {
+        &self.pages
+    }
+
+    /// The device's side.
+    pub(super) fn memory(&self) -> &Managed {
+        &self.memory
+    }
+}

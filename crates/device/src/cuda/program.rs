@@ -1,0 +1,308 @@
+//! From an admitted text to entries that are ready to launch: everything that can be asked, checked or put onto the device is, once,
+//! when the text is loaded.
+
+use std::ffi::CString;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use cust::sys::CUfunction_attribute as Attribute;
+use ptx::ast::{Item, Space, Statement};
+use ptx::{Admitted, Signature, Trust, Validated};
+
+use super::core::Core;
+use super::jit::{self, Logs};
+use super::module::{Binary, Extent, Function, Image};
+use super::occupancy::Occupancy;
+use crate::device::{Attributes, Module, Program};
+use crate::error::Error;
+use crate::launch::Launch;
+
+/// A loaded text: all its entries.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    entries: Vec<Arc<Entry>>,
+}
+
+/// One entry.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) function: Function,
+    pub(super) attributes: Attributes,
+    pub(super) occupancy: Occupancy,
+}
+
+/// The text of a program that may go to the driver as it is.
+///
+/// This is the one place that decides. The device checks no access, so that only the embedder's word lets a kernel run.
+pub(super) fn text_of(program: &Admitted) -> Result<std::borrow::Cow<'_, str>, Error> {
+    match program.trust() {
+        Trust::Trusted => {}
+        Trust::Checked => {
+            let reason = "the CUDA device does not check what a kernel accesses; it runs kernels that the embedder vouches for";
+            return Err(Error::NotAvailable {
+                reason: reason.into(),
+            });
+        }
+    }
+    let validated = program.program();
+    Ok(match validated.source() {
+        Some(text) => text.into(),
+        None => ptx::print(validated.module()).into(),
+    })
+}
+
+/// Whether kernels can leave something behind in the module: then every load needs its own.
+pub(super) fn has_state(program: &Validated) -> bool {
+    let is_state = |space: Space| space == Space::Global;
+    program.module().items.iter().any(|item| match item {
+        Item::Variable(variable) => is_state(variable.space),
+        Item::Function(function) => function.body.iter().flat_map(|body| &body.statements).any(|statement| {
+            matches!(statement, Statement::Variable(variable) if is_state(variable.space))
+        }),
+        Item::Alias { .. } => false,
+    })
+}
+
+impl Loaded {
+    /// Compiles a text and makes its entries ready.
+    pub(super) fn load(core: &Core, text: &str, program: &Validated) -> Result<Self, Error> {
+        core.context.enter()?;
+        let text = CString::new(text).map_err(|_| Error::Compile {
+            log: "the text holds a NUL".into(),
+        })?;
+        let mut logs = Logs::new();
+        let binary = Binary::load(&core.context, &text, &mut logs).map_err(|failure| {
+            let refusal = jit::refusal(failure, &logs.error());
+            refusal.unwrap_or_else(|| core.context.error(failure))
+        })?;
+        tracing::debug!(log = logs.info(), "a module was loaded");
+        let image = Image::new(binary, &core.reaper);
+        let entries = program.entries().iter();
+        let entries = entries.map(|signature| Entry::ready(core, &image, signature).map(Arc::new));
+        Ok(Self {
+            entries: entries.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl Entry {
+    fn ready(core: &Core, image: &Arc<Image>, declared: &Signature) -> Result<Self, Error> {
+        let missing = |_| Error::EntryMissing {
+            name: declared.entry.clone(),
+            entries: "a NUL in a name".into(),
+        };
+        let name = CString::new(declared.entry.as_str()).map_err(missing)?;
+        let function = image.function(&name)?;
+        function.load_eagerly()?;
+        let parameters = &declared.parameters;
+        if let Some(found) = function.parameters(parameters.len() + 1)? {
+            let wanted: Vec<_> = parameters
+                .iter()
+                .map(|it| (it.offset as usize, it.size as usize))
+                .collect();
+            same_parameters(declared, &wanted, &found)?;
+        }
+        let mut signature = declared.clone();
+        // What the driver's compiler left of it is what counts against the limit.
+        signature.static_shared_bytes =
+            function.attribute(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
+        let dynamic = core
+            .info
+            .limits
+            .shared_bytes
+            .saturating_sub(signature.static_shared_bytes);
+        function.allow_dynamic_shared(dynamic)?;
+        let local_bytes = function.attribute(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?;
+        if local_bytes > 0 {
+            core.context.reserve_local(local_bytes)?;
+        }
+        let occupancy = Occupancy::new(core.runs_cooperative, core.info.multiprocessors);
+        let attributes = Attributes {
+            max_threads_per_block: function
+                .attribute(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            registers: function.attribute(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+            local_bytes,
+            max_cooperative_blocks: occupancy.bound(1, 0, |threads, shared| {
+                function.resident_blocks(threads, shared)
+            }),
+            signature,
+        };
+        Ok(Self {
+            function,
+            attributes,
+            occupancy,
+        })
+    }
+}
+
+/// Refuses an entry whose parameters the driver reads elsewhere than they will be put: it reads them unchecked.
+fn same_parameters(
+    signature: &Signature,
+    declared: &[Extent],
+    found: &[Extent],
+) -> Result<(), Error> {
+    if declared == found {
+        return Ok(());
+    }
+    let at = declared
+        .iter()
+        .zip(found)
+        .position(|(ours, theirs)| ours != theirs);
+    let at = at.unwrap_or(declared.len().min(found.len()));
+    let say = |extent: Option<&Extent>| match extent {
+        Some((offset, size)) => format!("{size} bytes at {offset}"),
+        None => "nothing".into(),
+    };
+    Err(Error::Unsupported {
+        device: "cuda",
+        line: signature.line,
+        what: format!(
+            "the parameter layout of `{}` (parameter {at} is {}, to the driver {})",
+            signature.entry,
+            say(declared.get(at)),
+            say(found.get(at)),
+        ),
+    })
+}
+
+/// A loaded text as the device's users see it.
+#[derive(Debug)]
+pub(super) struct CudaModule {
+    pub(super) core: Arc<Core>,
+    pub(super) loaded: Arc<Loaded>,
+}
+
+impl Module for CudaModule {
+    fn entry(&self, name: &str) -> Result<Arc<dyn Program>, Error> {
+        let entries = &self.loaded.entries;
+        let found = entries
+            .iter()
+            .find(|entry| entry.attributes.signature.entry == name);
+        match found {
+            Some(entry) => Ok(Arc::new(CudaProgram {
+                core: Arc::clone(&self.core),
+                entry: Arc::clone(entry),
+            })),
+            None => Err(Error::EntryMissing {
+                name: name.into(),
+                entries: list(
+                    entries
+                        .iter()
+                        .map(|entry| entry.attributes.signature.entry.as_str()),
+                ),
+            }),
+        }
+    }
+}
+
+/// Names for a text, the first few.
+fn list<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    const MOST: usize = 16;
+    let count = names.len();
+    let mut text = String::new();
+    for name in names.take(MOST) {
+        let separator = if text.is_empty() { "" } else { ", " };
+        // Writing to a string does not fail.
+        write!(text, "{separator}`{name}`").unwrap_or_default();
+    }
+    match count {
+        0 => "none".into(),
+        1..=MOST => text,
+        _ => format!("{text} and {} more", count - MOST),
+    }
+}
+
+/// An entry as the device's users see it.
+#[derive(Debug)]
+pub(super) struct CudaProgram {
+    pub(super) core: Arc<Core>,
+    pub(super) entry: Arc<Entry>,
+}
+
+impl Program for CudaProgram {
+    fn attributes(&self) -> &Attributes {
+        &self.entry.attributes
+    }
+
+    fn launch(self: Arc<Self>, launch: Arc<Launch>) {
+        super::flight::start(self, launch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Validated {
+        ptx::read(text.as_bytes()).unwrap()
+    }
+
+    const HEAD: &str = ".version 8.0\n.target sm_80\n.address_size 64\n";
+
+    #[test]
+    fn only_writable_variables_make_a_module_stateful() {
+        let kernel = ".visible .entry k()\n{\n.shared .b8 s[16];\nret;\n}\n";
+        for (variables, want) in [
+            ("", false),
+            (".const .u32 c = 1;\n", false),
+            (".shared .b8 t[8];\n", false),
+            (".global .u32 g;\n", true),
+        ] {
+            assert_eq!(
+                has_state(&read(&format!("{HEAD}{variables}{kernel}"))),
+                want,
+                "{variables}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_nobody_vouches_for_is_refused() {
+        let program = read(&format!("{HEAD}.visible .entry k()\n{{\nret;\n}}\n"));
+        let refused = text_of(&Admitted::checked(program.clone())).unwrap_err();
+        assert!(matches!(refused, Error::NotAvailable { .. }), "{refused}");
+        let trusted = Admitted::trusted(
+            program.clone(),
+            ptx::TrustedByEmbedder::i_vouch_for_this_kernel(),
+        );
+        assert_eq!(Some(&*text_of(&trusted).unwrap()), program.source());
+    }
+
+    #[test]
+    fn a_layout_that_the_driver_sees_otherwise_is_refused_with_the_first_difference() {
+        let program = read(&format!(
+            "{HEAD}.visible .entry k(.param .u64 a, .param .u32 b)\n{{\nret;\n}}\n"
+        ));
+        let signature = program.entry("k").unwrap();
+        let declared = [(0, 8), (8, 4)];
+        assert_eq!(same_parameters(signature, &declared, &declared), Ok(()));
+        for (found, says) in [
+            (
+                &[(0, 8), (8, 8)][..],
+                "parameter 1 is 4 bytes at 8, to the driver 8 bytes at 8",
+            ),
+            (
+                &[(0, 8)],
+                "parameter 1 is 4 bytes at 8, to the driver nothing",
+            ),
+            (
+                &[(0, 8), (8, 4), (12, 4)],
+                "parameter 2 is nothing, to the driver 4 bytes at 12",
+            ),
+        ] {
+            let text = same_parameters(signature, &declared, found)
+                .unwrap_err()
+                .to_string();
+            assert!(text.contains(says), "{text}");
+            assert!(text.contains("line 4"), "{text}");
+        }
+    }
+
+    #[test]
+    fn entries_are_listed_up_to_a_point() {
+        assert_eq!(list([].into_iter()), "none");
+        assert_eq!(list(["a", "b"].into_iter()), "`a`, `b`");
+        let many = ["x"; 18];
+        assert!(list(many.into_iter()).ends_with("`x` and 2 more"));
+    }
+}
