@@ -1,0 +1,488 @@
+//! How much longer does a launch take from a guest than from a C program? The same kernel on memory of the same kind, both in
+//! one process and in turn: one tenant's times, then the launches a second of sixteen. And what an instance costs, and a
+//! guest's own work on such memory.
+//!
+//! Without a GPU it says so and ends.
+#![expect(
+    clippy::expect_used,
+    reason = "a bench ends where something is not as it must be"
+)]
+
+#[path = "../../device/benches/raw/mod.rs"]
+#[allow(dead_code, reason = "each bench uses its part of the driver")]
+mod raw;
+
+use std::ffi::CString;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use wasi_cuda::device::HostAddr;
+use wasi_cuda::kernel_args::{LoweredArg, encode_argv};
+use wasi_cuda::{
+    Device, HasWasiCuda, InstanceId, KernelEntry, Selector, Trust, TrustedByEmbedder,
+    WasiCudaContext, add_to_linker, engine_config,
+};
+use wasmtime::{Caller, Config, Engine, Instance, Linker, Module, Store, TypedFunc};
+
+use raw::{Argument, Driver, Kernel, Kind, Memory, Stream};
+
+/// `vecadd(a, b, c, n)` as nvcc compiles it.
+const VECADD: &str = include_str!("../../../fixtures/corpus/cuda/vecadd.sm_75.ptx");
+const ELEMENTS: u32 = 64;
+const BYTES: u32 = 4 * ELEMENTS;
+const TENANTS: usize = 16;
+
+const ARGV: u32 = 64;
+const VECTORS: u32 = 4096;
+/// Where the guest writes when each launch ended.
+const TIMES: u32 = 65_536;
+/// Launches of one guest call.
+const CHUNK: usize = 200;
+
+const GUEST: &str = r#"
+(module
+  (import "wasi_cuda" "wasi_cuda_launch" (func $launch
+    (param i64 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+  (import "bench" "now" (func $now (result i64)))
+  (memory (export "memory") 2)
+  (func $once (param $kernel i64) (param $len i32) (result i32)
+    (call $launch (local.get $kernel) (i32.const 2) (i32.const 1) (i32.const 1)
+      (i32.const 32) (i32.const 1) (i32.const 1) (i32.const 0) (i32.const 64) (local.get $len)))
+  ;; Launches `n` times and writes the time before the first and after each.
+  (func (export "timed") (param $n i32) (param $kernel i64) (param $len i32) (result i32)
+    (local $failed i32) (local $at i32)
+    (local.set $at (i32.const 65536))
+    (i64.store (local.get $at) (call $now))
+    (loop $again
+      (local.set $failed (i32.or (local.get $failed) (call $once (local.get $kernel) (local.get $len))))
+      (local.set $at (i32.add (local.get $at) (i32.const 8)))
+      (i64.store (local.get $at) (call $now))
+      (br_if $again (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))
+    (local.get $failed))
+  (func (export "untimed") (param $n i32) (param $kernel i64) (param $len i32) (result i32)
+    (local $failed i32)
+    (loop $again
+      (local.set $failed (i32.or (local.get $failed) (call $once (local.get $kernel) (local.get $len))))
+      (br_if $again (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))
+    (local.get $failed)))
+"#;
+
+/// Work of a guest on its own memory: what it writes and reads in 1 MiB, `n` times over.
+const WORK: &str = r#"
+(module
+  (memory (export "memory") 17)
+  (data (i32.const 0) "data")
+  (func (export "sum") (param $n i32) (result i64)
+    (local $i i32) (local $sum i64)
+    (loop $round
+      (local.set $i (i32.const 0))
+      (loop $next
+        (i64.store (local.get $i) (i64.add (i64.load (local.get $i)) (i64.extend_i32_u (local.get $i))))
+        (local.set $sum (i64.add (local.get $sum) (i64.load offset=8 (local.get $i))))
+        (br_if $next (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 16))) (i32.const 1048576))))
+      (br_if $round (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))
+    (local.get $sum)))
+"#;
+
+fn full() -> bool {
+    let given = |name: &str| std::env::args().any(|argument| argument == name);
+    given("--bench") && !given("--test")
+}
+
+struct State(WasiCudaContext);
+
+impl HasWasiCuda for State {
+    fn wasi_cuda(&self) -> &WasiCudaContext {
+        &self.0
+    }
+}
+
+type Loop = TypedFunc<(i32, i64, i32), i32>;
+
+/// What guests of one device share.
+struct Tenancy {
+    device: Arc<dyn Device>,
+    engine: Engine,
+    linker: Linker<State>,
+    module: Module,
+    /// What times are counted from.
+    zero: Instant,
+}
+
+impl Tenancy {
+    fn new(device: Arc<dyn Device>) -> wasmtime::Result<Self> {
+        let engine = Engine::new(&engine_config(&device)?)?;
+        let mut linker = Linker::new(&engine);
+        add_to_linker::<State>(&mut linker)?;
+        let zero = Instant::now();
+        linker.func_wrap("bench", "now", move |_: Caller<'_, State>| {
+            nanoseconds(zero.elapsed())
+        })?;
+        Ok(Self {
+            module: Module::new(&engine, GUEST)?,
+            device,
+            engine,
+            linker,
+            zero,
+        })
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A guest with its kernel.
+struct Guest {
+    store: Store<State>,
+    instance: Instance,
+    timed: Loop,
+    untimed: Loop,
+    kernel: i64,
+    argv_len: i32,
+}
+
+impl Guest {
+    async fn start(tenancy: &Tenancy) -> wasmtime::Result<Self> {
+        let owner = InstanceId::random()?;
+        let device = &tenancy.device;
+        let mut context = WasiCudaContext::builder(owner)
+            .device(Arc::clone(device))
+            .build();
+        context.enable_wasi_cuda();
+        let trust = Trust::Embedder(TrustedByEmbedder::i_vouch_for_this_kernel());
+        let entry = KernelEntry::from_ptx(device, owner, "vecadd", VECADD.as_bytes(), trust)?;
+        let kernel = context.registry.register(entry)?.handle();
+        let mut store = Store::new(&tenancy.engine, State(context));
+        let instance = tenancy
+            .linker
+            .instantiate_async(&mut store, &tenancy.module)
+            .await?;
+
+        let vector = |index: u32| LoweredArg::ptr_for_encoding(VECTORS + index * BYTES, BYTES);
+        let argv = encode_argv(&[vector(0), vector(1), vector(2), LoweredArg::U32(ELEMENTS)])?;
+        let memory = instance
+            .get_memory(&mut store, "memory")
+            .expect("the guest's memory");
+        memory.write(&mut store, ARGV as usize, &argv)?;
+        Ok(Self {
+            timed: instance.get_typed_func(&mut store, "timed")?,
+            untimed: instance.get_typed_func(&mut store, "untimed")?,
+            argv_len: i32::try_from(argv.len())?,
+            store,
+            instance,
+            kernel,
+        })
+    }
+
+    async fn call(&mut self, function: &Loop, rounds: usize) -> wasmtime::Result<()> {
+        let args = (i32::try_from(rounds)?, self.kernel, self.argv_len);
+        let failed = function.call_async(&mut self.store, args).await?;
+        assert_eq!(failed, 0, "{}", self.store.data().0.last_error());
+        Ok(())
+    }
+
+    /// What each of `CHUNK` launches took, in microseconds.
+    async fn times(&mut self, into: &mut Vec<f64>) -> wasmtime::Result<()> {
+        let timed = self.timed.clone();
+        self.call(&timed, CHUNK).await?;
+        let memory = self
+            .instance
+            .get_memory(&mut self.store, "memory")
+            .expect("the guest's memory");
+        let bytes = &memory.data(&self.store)[TIMES as usize..][..8 * (CHUNK + 1)];
+        let times: Vec<u64> = bytes
+            .chunks_exact(8)
+            .map(|bytes| u64::from_le_bytes(*bytes.first_chunk().expect("8 bytes")))
+            .collect();
+        into.extend(
+            times
+                .windows(2)
+                .map(|pair| (pair[1] - pair[0]) as f64 / 1e3),
+        );
+        Ok(())
+    }
+}
+
+/// The same launch from a C program.
+struct Raw {
+    stream: Stream,
+    kernel: Kernel,
+    memory: Memory,
+    arguments: [Argument; 4],
+}
+
+impl Raw {
+    fn new(driver: &Arc<Driver>, kernel: Kernel) -> Self {
+        let memory = driver.memory(Kind::Managed, 3 * BYTES as usize);
+        memory.advise_host();
+        let Argument::Address(base) = memory.argument() else {
+            unreachable!("memory is an address")
+        };
+        let vector = |index: u64| Argument::Address(base + index * u64::from(BYTES));
+        Self {
+            stream: driver.stream(),
+            kernel,
+            memory,
+            arguments: [vector(0), vector(1), vector(2), Argument::Word(ELEMENTS)],
+        }
+    }
+
+    fn once(&self) {
+        self.stream.launch(self.kernel, [2, 32], self.arguments);
+        self.stream.synchronize();
+    }
+
+    fn times(&self, zero: Instant, into: &mut Vec<f64>) {
+        let mut before = nanoseconds(zero.elapsed());
+        for _ in 0..CHUNK {
+            self.once();
+            let now = nanoseconds(zero.elapsed());
+            into.push((now - before) as f64 / 1e3);
+            before = now;
+        }
+    }
+}
+
+fn percentile(sorted: &[f64], percent: usize) -> f64 {
+    let at = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+    sorted.get(at).copied().unwrap_or(f64::NAN)
+}
+
+fn one_tenant(tenancy: &Tenancy, driver: &Arc<Driver>, kernel: Kernel) -> wasmtime::Result<()> {
+    let rounds = if full() { 100 } else { 2 };
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let mut guest = runtime.block_on(Guest::start(tenancy))?;
+    let raw = Raw::new(driver, kernel);
+    assert!(raw.memory.words().sum() == 0, "new memory");
+    let (mut of_guest, mut of_raw) = (Vec::new(), Vec::new());
+    for round in 0..=rounds {
+        runtime.block_on(guest.times(&mut of_guest))?;
+        raw.times(tenancy.zero, &mut of_raw);
+        if round == 0 {
+            of_guest.clear();
+            of_raw.clear();
+        }
+    }
+    of_guest.sort_by(f64::total_cmp);
+    of_raw.sort_by(f64::total_cmp);
+    println!(
+        "vector_add of {ELEMENTS}, one tenant, {} launches each, us: guest | raw | ratio",
+        of_raw.len()
+    );
+    for percent in [50, 95, 99] {
+        let (ours, theirs) = (percentile(&of_guest, percent), percentile(&of_raw, percent));
+        println!(
+            "  p{percent:<3} {ours:>8.2} | {theirs:>8.2} | {:>6.3}",
+            ours / theirs
+        );
+    }
+    Ok(())
+}
+
+/// Launches a second of all raw threads.
+fn raw_rate(driver: &Arc<Driver>, kernel: Kernel, tenants: usize, time: Duration) -> f64 {
+    let (is_over, launches) = (AtomicBool::new(false), AtomicU64::new(0));
+    let start = Barrier::new(tenants + 1);
+    let mut took = Duration::ZERO;
+    std::thread::scope(|scope| {
+        for _ in 0..tenants {
+            scope.spawn(|| {
+                driver.enter();
+                let raw = Raw::new(driver, kernel);
+                raw.once();
+                start.wait();
+                while !is_over.load(Ordering::Relaxed) {
+                    for _ in 0..50 {
+                        raw.once();
+                    }
+                    launches.fetch_add(50, Ordering::Relaxed);
+                }
+            });
+        }
+        start.wait();
+        let begin = Instant::now();
+        std::thread::sleep(time);
+        is_over.store(true, Ordering::Relaxed);
+        took = begin.elapsed();
+    });
+    launches.load(Ordering::Relaxed) as f64 / took.as_secs_f64()
+}
+
+/// Launches a second of all guests, on as many worker threads.
+fn guest_rate(tenancy: &Arc<Tenancy>, tenants: usize, time: Duration) -> wasmtime::Result<f64> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(tenants)
+        .enable_time()
+        .build()?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let launches = Arc::new(AtomicU64::new(0));
+    runtime.block_on(async {
+        let mut guests = Vec::new();
+        for _ in 0..tenants {
+            let mut guest = Guest::start(tenancy).await?;
+            let untimed = guest.untimed.clone();
+            guest.call(&untimed, 1).await?;
+            guests.push(guest);
+        }
+        let begin = Instant::now();
+        let tasks: Vec<_> = guests
+            .into_iter()
+            .map(|mut guest| {
+                let (is_over, launches) = (Arc::clone(&is_over), Arc::clone(&launches));
+                tokio::spawn(async move {
+                    let untimed = guest.untimed.clone();
+                    while !is_over.load(Ordering::Relaxed) {
+                        guest.call(&untimed, 50).await?;
+                        launches.fetch_add(50, Ordering::Relaxed);
+                    }
+                    wasmtime::Result::<()>::Ok(())
+                })
+            })
+            .collect();
+        tokio::time::sleep(time).await;
+        is_over.store(true, Ordering::Relaxed);
+        let took = begin.elapsed();
+        for task in tasks {
+            task.await.expect("a tenant ends")?;
+        }
+        Ok(launches.load(Ordering::Relaxed) as f64 / took.as_secs_f64())
+    })
+}
+
+fn many_tenants(
+    tenancy: &Arc<Tenancy>,
+    driver: &Arc<Driver>,
+    kernel: Kernel,
+) -> wasmtime::Result<()> {
+    let time = Duration::from_millis(if full() { 1_500 } else { 20 });
+    println!("launches a second in all: tenants | guests | raw threads | ratio");
+    let numbers = if full() {
+        vec![1, 4, TENANTS, 4 * TENANTS]
+    } else {
+        vec![2]
+    };
+    for tenants in numbers {
+        let ours = guest_rate(tenancy, tenants, time)?;
+        let theirs = raw_rate(driver, kernel, tenants, time);
+        println!(
+            "  {tenants:>4} | {ours:>9.0} | {theirs:>9.0} | {:>6.3}",
+            ours / theirs
+        );
+    }
+    Ok(())
+}
+
+fn instances(engine: &Engine) -> wasmtime::Result<Vec<f64>> {
+    let module = Module::new(engine, WORK)?;
+    let rounds = if full() { 1_000 } else { 5 };
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let begin = Instant::now();
+        let mut store = Store::new(engine, ());
+        Instance::new(&mut store, &module, &[])?;
+        drop(store);
+        times.push(begin.elapsed().as_secs_f64() * 1e6);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times)
+}
+
+fn worker(engine: &Engine) -> wasmtime::Result<(Store<()>, TypedFunc<i32, i64>)> {
+    let module = Module::new(engine, WORK)?;
+    let mut store = Store::new(engine, ());
+    let instance = Instance::new(&mut store, &module, &[])?;
+    let sum = instance.get_typed_func(&mut store, "sum")?;
+    Ok((store, sum))
+}
+
+fn beside_stock(tenancy: &Tenancy) -> wasmtime::Result<()> {
+    let stock = Engine::new(&Config::new())?;
+    println!("instance made and dropped, us: engine | p50 | p95 | p99");
+    for (what, engine) in [("ours", &tenancy.engine), ("stock", &stock)] {
+        let times = instances(engine)?;
+        let of = |percent| percentile(&times, percent);
+        println!(
+            "  {what:<6} {:>8.1} | {:>8.1} | {:>8.1}",
+            of(50),
+            of(95),
+            of(99)
+        );
+    }
+    let ((mut our_store, ours), (mut stock_store, stocks)) =
+        (worker(&tenancy.engine)?, worker(&stock)?);
+    let (mut of_ours, mut of_stock) = (Vec::new(), Vec::new());
+    let rounds = if full() { 50 } else { 1 };
+    for _ in 0..=rounds {
+        let begin = Instant::now();
+        let sum = ours.call(&mut our_store, 20)?;
+        of_ours.push(begin.elapsed().as_secs_f64() * 1e6);
+        let begin = Instant::now();
+        assert_eq!(stocks.call(&mut stock_store, 20)?, sum);
+        of_stock.push(begin.elapsed().as_secs_f64() * 1e6);
+    }
+    of_ours.sort_by(f64::total_cmp);
+    of_stock.sort_by(f64::total_cmp);
+    let (ours, stock) = (percentile(&of_ours, 50), percentile(&of_stock, 50));
+    let speed = stock / ours;
+    println!(
+        "a guest's loop over 1 MiB, 20 times, us: ours {ours:.0}, stock {stock:.0}; ours at {speed:.3} of stock's speed"
+    );
+    Ok(())
+}
+
+/// What it costs to find out whether a pointer may be passed on.
+fn guard(tenancy: &Tenancy) -> wasmtime::Result<()> {
+    let (device, rounds) = (&tenancy.device, if full() { 100_000 } else { 10 });
+    let module = Module::new(&tenancy.engine, WORK)?;
+    let mut store = Store::new(&tenancy.engine, ());
+    let instance = Instance::new(&mut store, &module, &[])?;
+    let memory = instance.get_memory(&mut store, "memory");
+    let base = memory.map(|memory| memory.data_ptr(&store));
+    let base = base
+        .and_then(HostAddr::from_ptr)
+        .expect("the guest's memory");
+    let mut plain = vec![0_u8; 65_536];
+    let elsewhere = HostAddr::from_ptr(plain.as_mut_ptr()).expect("memory of the host");
+    let each = |what: &dyn Fn()| {
+        let begin = Instant::now();
+        for _ in 0..rounds {
+            what();
+        }
+        begin.elapsed().as_secs_f64() * 1e9 / f64::from(rounds)
+    };
+    let hit = each(&|| {
+        let region = device.regions().find(black_box(base));
+        assert!(region.is_some_and(|region| region.covers(black_box(64), 4_096)));
+    });
+    let miss = each(&|| {
+        assert!(device.regions().find(black_box(elsewhere)).is_none());
+        let adopted = device.adopt(elsewhere, black_box(65_536));
+        assert!(adopted.is_ok_and(|region| region.is_none()));
+    });
+    println!(
+        "a pointer checked, ns: in memory of the device {hit:.0}, in plain memory that the driver is asked about {miss:.0}"
+    );
+    Ok(())
+}
+
+fn main() -> wasmtime::Result<()> {
+    let device = match wasi_cuda::device::open(Selector::Cuda(0)) {
+        Ok(device) => device,
+        Err(error) => {
+            println!("not measured: {error}");
+            return Ok(());
+        }
+    };
+    println!("{}", device.info().name);
+    let driver = Driver::find().expect("the driver of the device");
+    let text = CString::new(VECADD)?;
+    let kernel = driver.kernel(&text, c"vecadd");
+    let tenancy = Arc::new(Tenancy::new(device)?);
+    one_tenant(&tenancy, &driver, kernel)?;
+    many_tenants(&tenancy, &driver, kernel)?;
+    beside_stock(&tenancy)?;
+    guard(&tenancy)
+}
