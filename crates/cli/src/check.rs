@@ -1,0 +1,227 @@
+//! `wasi-cuda check`: what the kernels of a PTX file take, and what is wrong with it. Nothing is launched.
+
+use std::fmt::Write;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use device::{Module, Selector};
+use ptx::{Admitted, Class, Parameter, Signature, Validated};
+
+use crate::progress::Progress;
+use crate::{KERNEL_IS_WRONG, print, say};
+
+const HELP: &str = "\
+Examples:
+  wasi-cuda check kernel.ptx
+  nvcc -ptx -o - kernel.cu | wasi-cuda check --entry vecadd -
+
+Exit codes:
+  0          the kernels are in order
+  1          they are not, or there is none of the name given
+  126        the file could not be read, or the command line is wrong";
+
+/// Check the kernels of a PTX file without running them.
+///
+/// Prints each kernel's parameters as a launch must give them, what its blocks may be, and whether the CPU device can
+/// run it. A text that is not in order is shown with the line, a caret under the mistake, and exit code 1. What only
+/// the CPU device refuses is no mistake of the kernel: it is printed, and the exit code is 0.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    /// The PTX text, such as `nvcc -ptx` writes; `-` reads it from stdin.
+    kernel: PathBuf,
+    /// Print this kernel only.
+    #[arg(long, value_name = "NAME")]
+    entry: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    let (name, source) = read(&args.kernel)?;
+    let working = Progress::note(format!("checking {name}"));
+    let validated = match ptx::read(&source) {
+        Ok(validated) => validated,
+        Err(error) => {
+            say(format_args!("{name}: {}", error.render(&source).trim_end()));
+            return Ok(KERNEL_IS_WRONG);
+        }
+    };
+    let chosen: Vec<&Signature> = match &args.entry {
+        None => validated.entries().iter().collect(),
+        Some(entry) => match validated.entry(entry) {
+            Some(signature) => vec![signature],
+            None => {
+                say(format_args!(
+                    "{name}: no kernel `{entry}`; there {}",
+                    listed(&validated)
+                ));
+                return Ok(KERNEL_IS_WRONG);
+            }
+        },
+    };
+
+    let mut text = format!("{name}: {}\n", title(&validated));
+    let admitted = Admitted::checked(validated.clone());
+    let cpu = device::open(Selector::Cpu).and_then(|cpu| cpu.load(&admitted));
+    for signature in chosen {
+        write!(
+            text,
+            "\nkernel {} (line {})\n",
+            signature.entry, signature.line
+        )?;
+        parameters(&mut text, &signature.parameters)?;
+        writeln!(text, "  threads    {}", threads(signature))?;
+        writeln!(text, "  shared     {}", shared(signature))?;
+        let verdict = match &cpu {
+            Ok(module) => verdict(module, signature, &source),
+            Err(error) => refusal(error, &source),
+        };
+        writeln!(text, "  cpu device {verdict}")?;
+    }
+    drop(working);
+    print(&text)?;
+    Ok(0)
+}
+
+/// The text, and what to call it.
+fn read(path: &Path) -> anyhow::Result<(String, Vec<u8>)> {
+    let mut source = Vec::new();
+    if path == Path::new("-") {
+        io::stdin().read_to_end(&mut source).context("stdin")?;
+        return Ok(("stdin".into(), source));
+    }
+    let name = path.display().to_string();
+    let source = std::fs::read(path).with_context(|| name.clone())?;
+    Ok((name, source))
+}
+
+fn title(validated: &Validated) -> String {
+    let module = validated.module();
+    let (major, minor) = module.version;
+    let target: Vec<&str> = module
+        .target
+        .iter()
+        .map(|&symbol| module.text(symbol))
+        .collect();
+    let kernels = match validated.entries().len() {
+        0 => "no kernels".into(),
+        1 => "1 kernel".into(),
+        count => format!("{count} kernels"),
+    };
+    format!("PTX {major}.{minor} for {}, {kernels}", target.join(", "))
+}
+
+fn listed(validated: &Validated) -> String {
+    let names: Vec<String> = validated
+        .entries()
+        .iter()
+        .map(|signature| format!("`{}`", signature.entry))
+        .collect();
+    match names.len() {
+        0 => "are none".into(),
+        1 => format!("is {}", names[0]),
+        _ => format!("are {}", names.join(", ")),
+    }
+}
+
+/// A table of what a launch must give, in order.
+fn parameters(text: &mut String, parameters: &[Parameter]) -> std::fmt::Result {
+    let header = [
+        "parameter",
+        "offset",
+        "size",
+        "align",
+        "class",
+        "declared",
+        "ptr",
+        "name",
+    ]
+    .map(String::from);
+    let rows = parameters.iter().enumerate().map(|(index, parameter)| {
+        let pointer = parameter.pointer.map(|pointer| {
+            let space = pointer.space.map_or("generic", |space| space.name());
+            format!("{space}, align {}", pointer.align)
+        });
+        [
+            index.to_string(),
+            parameter.offset.to_string(),
+            parameter.size.to_string(),
+            parameter.align.to_string(),
+            class(parameter.class).into(),
+            parameter.declared.clone(),
+            pointer.unwrap_or_else(|| "-".into()),
+            parameter.name.clone(),
+        ]
+    });
+    let rows: Vec<[String; 8]> = std::iter::once(header).chain(rows).collect();
+    if parameters.is_empty() {
+        return writeln!(text, "  parameters none");
+    }
+    for row in &rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+            write!(line, "  {cell:width$}")?;
+        }
+        writeln!(text, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// What argv records a class takes is in the help of the guest ABI; this is its name.
+fn class(class: Class) -> &'static str {
+    match class {
+        Class::Bits => "bits",
+        Class::Bytes => "bytes",
+        Class::Float => "float",
+        Class::Integer => "integer",
+    }
+}
+
+fn threads(signature: &Signature) -> String {
+    let axes = |[x, y, z]: [u32; 3]| format!("{x} x {y} x {z}");
+    let mut text = match (signature.required_threads, signature.max_threads) {
+        (Some(required), _) => format!("exactly {} a block (.reqntid)", axes(required)),
+        (None, Some(most)) => format!("at most {} a block (.maxntid)", axes(most)),
+        (None, None) => "as many a block as the device allows".into(),
+    };
+    match signature.cluster {
+        None => {}
+        Some([0, 0, 0]) => text += ", clusters of the launch's size (.explicitcluster)",
+        Some(blocks) => {
+            text += &format!(", clusters of {} blocks (.reqnctapercluster)", axes(blocks))
+        }
+    }
+    text
+}
+
+fn shared(signature: &Signature) -> String {
+    let dynamic = if signature.uses_dynamic_shared {
+        "and what the launch asks for"
+    } else {
+        "static, no dynamic"
+    };
+    format!("{} bytes {dynamic}", signature.static_shared_bytes)
+}
+
+fn verdict(module: &Arc<dyn Module>, signature: &Signature, source: &[u8]) -> String {
+    match module.entry(&signature.entry) {
+        Ok(_) => "runs it".into(),
+        Err(error) => refusal(&error, source),
+    }
+}
+
+/// Why the CPU device refuses a kernel, with the line that it is about.
+fn refusal(error: &device::Error, source: &[u8]) -> String {
+    let device::Error::Unsupported { line, what, .. } = error else {
+        return format!("refuses it: {error}");
+    };
+    let index = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
+    let shown = source
+        .split(|&byte| byte == b'\n')
+        .nth(index)
+        .unwrap_or_default();
+    let shown = String::from_utf8_lossy(shown.trim_ascii()).replace('\t', " ");
+    format!("refuses it, line {line}: {what} is not supported\n  {line:>10} | {shown}")
+}

@@ -1,0 +1,339 @@
+//! `wasi-cuda run`: a guest in a store with WASI, a device and limits, and what became of it as an exit code.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use device::{Device, DeviceKind, Selector};
+use host::{EngineOptions, HasWasiCuda, InstanceId, TrustedByEmbedder, WasiCudaContext};
+use wasmtime::{Engine, Linker, Module, Store, Trap, WasmBacktrace};
+use wasmtime_wasi::p1::{self, WasiP1Ctx};
+use wasmtime_wasi::{FsPerms, I32Exit, WasiCtxBuilder};
+
+use crate::memory_limit::MemoryLimit;
+use crate::parse::{self, Preopen, Variable};
+use crate::progress::Progress;
+use crate::{FAILED, TIMED_OUT, say};
+
+/// The export that a WASI program starts at.
+const START: &str = "_start";
+
+/// What a kernel may run longer than the whole guest may: the limit on the guest is the one that fires and is reported.
+const KERNEL_GRACE: Duration = Duration::from_secs(1);
+
+const HELP: &str = "\
+Examples:
+  wasi-cuda run vector_add.wat
+  wasi-cuda run --device cpu --timeout 5s --max-memory 256M guest.wasm
+  wasi-cuda run --dir ./data::/data --env LEVEL=3 guest.wasm --input /data/in.bin
+
+Exit codes:
+  0 to 125   the guest's own
+  124        --timeout ended it
+  126        it trapped, or it could not be run, or the command line is wrong";
+
+/// Run a guest: a WASI program that may launch CUDA kernels.
+///
+/// The guest sees the arguments after its file name, this process's stdin, stdout and stderr, and of files and
+/// environment only what --dir and --env give it. Which device runs its kernels is said on stderr.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP, override_usage = "wasi-cuda run [OPTIONS] GUEST [ARGS]...")]
+pub(crate) struct Args {
+    /// The device that runs the guest's kernels.
+    #[arg(long, value_enum, default_value_t)]
+    device: DeviceChoice,
+
+    /// Let the guest use a folder, as GUEST or under the name it has here. May be given again.
+    #[arg(long = "dir", value_name = "HOST[::GUEST]", value_parser = parse::preopen)]
+    dirs: Vec<Preopen>,
+
+    /// Set an environment variable for the guest; it gets no others. May be given again.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse::variable)]
+    env: Vec<Variable>,
+
+    /// Most memory of the guest, from 64K to 4G; `memory.grow` past it answers -1. Device buffers
+    /// share the same room, rounded up to a power of two.
+    #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = parse::memory_bytes)]
+    max_memory: u64,
+
+    /// Most time for the guest and its kernels, such as 500ms, 5s or 2m. Without it, the guest may run
+    /// for ever and each kernel for 10 seconds.
+    #[arg(long, value_name = "TIME", value_parser = parse::duration)]
+    timeout: Option<Duration>,
+
+    /// Hand the guest's kernels to the GPU as they are. They can then read and write all memory of this process, and a
+    /// fault or an endless loop of theirs takes the GPU away from it: for guests that you would run as native programs.
+    #[arg(long)]
+    unconfined_kernels: bool,
+
+    /// Do not say which device is used.
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// The guest, a WebAssembly core module in binary or text form, and all that is to be its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "GUEST [ARGS]")]
+    guest_and_args: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum DeviceChoice {
+    /// With --unconfined-kernels the GPU if there is one; else the CPU device.
+    #[default]
+    Auto,
+    /// The CPU device: interprets kernels on this machine's cores.
+    Cpu,
+    /// The first GPU. Needs --unconfined-kernels.
+    Cuda,
+    /// No device: the guest is told that none is available.
+    None,
+}
+
+/// What to run, with what: all that the flags stand for, looked up once.
+struct Config {
+    guest: PathBuf,
+    device: Option<Arc<dyn Device>>,
+    /// The embedder's word for the guest's kernels, which is whoever typed the command.
+    word: Option<TrustedByEmbedder>,
+    unused_gpu: Option<String>,
+    memory_bytes: u64,
+    timeout: Option<Duration>,
+    quiet: bool,
+    wasi: WasiP1Ctx,
+}
+
+/// The device for a choice.
+fn choose(
+    choice: DeviceChoice,
+    word: Option<TrustedByEmbedder>,
+) -> anyhow::Result<Option<Arc<dyn Device>>> {
+    Ok(match (choice, word) {
+        (DeviceChoice::None, _) => None,
+        (DeviceChoice::Auto, None) | (DeviceChoice::Cpu, _) => Some(device::open(Selector::Cpu)?),
+        (DeviceChoice::Auto, Some(_)) => Some(device::open(Selector::Auto)?),
+        (DeviceChoice::Cuda, Some(_)) => Some(device::open(Selector::Cuda(0))?),
+        (DeviceChoice::Cuda, None) => bail!(
+            "--device cuda needs --unconfined-kernels: kernels of guests cannot be confined on a GPU yet"
+        ),
+    })
+}
+
+/// The GPU that `auto` would take with somebody's word for the guest's kernels. A driver that fails is an error, as it would be
+/// then.
+fn unused_gpu(
+    choice: DeviceChoice,
+    word: Option<TrustedByEmbedder>,
+) -> anyhow::Result<Option<String>> {
+    if choice != DeviceChoice::Auto || word.is_some() {
+        return Ok(None);
+    }
+    match device::cuda::devices() {
+        Ok(names) => Ok(names.into_iter().next()),
+        Err(device::Error::NotAvailable { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Config {
+    fn resolve(args: &Args) -> anyhow::Result<Self> {
+        let guest = args.guest_and_args.first().context("no guest")?;
+        let word = args
+            .unconfined_kernels
+            .then(TrustedByEmbedder::i_vouch_for_this_kernel);
+        let device = choose(args.device, word)?;
+        let unused_gpu = unused_gpu(args.device, word)?;
+        let mut wasi = WasiCtxBuilder::new();
+        wasi.inherit_stdio().args(&args.guest_and_args);
+        for Variable { name, value } in &args.env {
+            wasi.env(name, value);
+        }
+        for Preopen { host, guest: name } in &args.dirs {
+            let opened = wasi.preopened_dir(host, name, FsPerms::ReadWrite);
+            opened
+                .map_err(anyhow::Error::from)
+                .with_context(|| format!("--dir {}", host.display()))?;
+        }
+        Ok(Self {
+            guest: guest.into(),
+            device,
+            word,
+            unused_gpu,
+            memory_bytes: args.max_memory,
+            timeout: args.timeout,
+            quiet: args.quiet,
+            wasi: wasi.build_p1(),
+        })
+    }
+}
+
+fn announce(device: Option<&Arc<dyn Device>>) {
+    let Some(device) = device else {
+        return say("no device");
+    };
+    let info = device.info();
+    let kind = match info.kind {
+        DeviceKind::Cpu => "cpu",
+        DeviceKind::Cuda => "cuda",
+    };
+    say(format_args!("device {kind}: {}", info.name));
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    let config = Config::resolve(args)?;
+    // The guest runs on this thread; the other one keeps the time, whatever the guest does.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let outcome = runtime.block_on(execute(config));
+    // A read that the guest waited for may never end.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// What the store holds.
+struct State {
+    wasi: WasiP1Ctx,
+    cuda: WasiCudaContext,
+    limit: MemoryLimit,
+}
+
+impl HasWasiCuda for State {
+    fn wasi_cuda(&self) -> &WasiCudaContext {
+        &self.cuda
+    }
+}
+
+async fn execute(config: Config) -> anyhow::Result<u8> {
+    let name = config.guest.display().to_string();
+    let engine = engine(&config)?;
+    let module = compile(&engine, &config.guest)?;
+    let mut linker = Linker::new(&engine);
+    p1::add_to_linker_async(&mut linker, |state: &mut State| &mut state.wasi)?;
+    host::add_to_linker(&mut linker)?;
+    let linked = linker
+        .instantiate_pre(&module)
+        .map_err(anyhow::Error::from)
+        .with_context(|| name.clone())?;
+
+    if !config.quiet {
+        announce(config.device.as_ref());
+        if let Some(gpu) = &config.unused_gpu {
+            say(format_args!(
+                "note: {gpu} is there, and used with --unconfined-kernels only"
+            ));
+        }
+    }
+    let timeout = config.timeout;
+    let mut store = Store::new(&engine, state(config)?);
+    store.limiter(|state| &mut state.limit);
+    if let Some(timeout) = timeout {
+        // Traps guest code at the first tick of the epoch, of which there is one.
+        store.set_epoch_deadline(1);
+        tokio::spawn(async move {
+            tokio::time::sleep(timeout).await;
+            engine.increment_epoch();
+        });
+    }
+    let guest = async {
+        let instance = linked.instantiate_async(&mut store).await?;
+        let start = instance.get_typed_func::<(), ()>(&mut store, START)?;
+        start.call_async(&mut store, ()).await
+    };
+    // Epochs end guest code, this ends what guest code waits for.
+    let ended = match timeout {
+        None => guest.await,
+        Some(timeout) => match tokio::time::timeout(timeout, guest).await {
+            Ok(ended) => ended,
+            Err(_) => Err(Trap::Interrupt.into()),
+        },
+    };
+    Ok(exit_code(&name, timeout, ended, &store.data().cuda))
+}
+
+fn engine(config: &Config) -> anyhow::Result<Engine> {
+    let mut options = match &config.device {
+        None => wasmtime::Config::new(),
+        Some(device) => {
+            let window = config.memory_bytes.next_power_of_two();
+            EngineOptions::default()
+                .window_bytes(window)
+                .config(device)?
+        }
+    };
+    // Compiled code pays for it, so it is on only where it is needed.
+    options.epoch_interruption(config.timeout.is_some());
+    let engine = Engine::new(&options)?;
+    if let Some(device) = &config.device {
+        host::check_engine(&engine, device)?;
+    }
+    Ok(engine)
+}
+
+fn compile(engine: &Engine, guest: &Path) -> anyhow::Result<Module> {
+    let name = guest.display();
+    let _working = Progress::note(format!("compiling {name}"));
+    let bytes = wat::parse_file(guest)?;
+    match bytes.get(4..8) {
+        Some([1, 0, 0, 0]) => {}
+        Some([_, 0, 1, 0]) => bail!("{name}: is a component; this build runs core modules only"),
+        _ => bail!("{name}: is no WebAssembly module"),
+    }
+    Module::new(engine, bytes)
+        .map_err(anyhow::Error::from)
+        .with_context(|| name.to_string())
+}
+
+fn state(config: Config) -> anyhow::Result<State> {
+    let mut cuda = WasiCudaContext::builder(InstanceId::random()?);
+    if let Some(device) = config.device {
+        cuda = cuda.device(device);
+    }
+    if let Some(word) = config.word {
+        cuda = cuda.run_guest_kernels_unconfined(word);
+    }
+    if let Some(timeout) = config.timeout {
+        cuda = cuda.deadline(timeout.saturating_add(KERNEL_GRACE));
+    }
+    let mut cuda = cuda.build();
+    cuda.enable_wasi_cuda();
+    Ok(State {
+        wasi: config.wasi,
+        cuda,
+        limit: MemoryLimit::new(config.memory_bytes),
+    })
+}
+
+/// Says how a guest ended, unless it ended well, and gives the code for it.
+fn exit_code(
+    name: &str,
+    timeout: Option<Duration>,
+    ended: wasmtime::Result<()>,
+    cuda: &WasiCudaContext,
+) -> u8 {
+    let Err(error) = ended else { return 0 };
+    if let Some(&I32Exit(code)) = error.downcast_ref() {
+        if code != 0 {
+            note_kernel_trap(cuda);
+        }
+        return u8::try_from(code).unwrap_or(FAILED);
+    }
+    if let (Some(timeout), Some(Trap::Interrupt)) = (timeout, error.downcast_ref()) {
+        say(format_args!("{name}: timed out after {timeout:?}"));
+        return TIMED_OUT;
+    }
+    match error.downcast_ref::<WasmBacktrace>() {
+        None => say(format_args!("{name}: {error:#}")),
+        Some(backtrace) => say(format_args!("{name}: {}\n{backtrace}", error.root_cause())),
+    }
+    note_kernel_trap(cuda);
+    FAILED
+}
+
+/// Says where a kernel trapped: a guest may end because of it and not say so.
+fn note_kernel_trap(cuda: &WasiCudaContext) {
+    if let Some(trap) = cuda.last_trap() {
+        say(format_args!("note: the last kernel trap: {trap}"));
+    }
+}
