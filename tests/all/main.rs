@@ -1,0 +1,28 @@
+//! Integration tests: everything that a guest or an embedder can observe, through public APIs. Each file says what it is about;
+//! `harness.rs` builds the guests.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod behaviours;
+mod buffers;
+mod concurrency;
+mod core_abi;
+mod deferred;
+mod engine;
+mod fake_device;
+mod fuzz_calls;
+mod guard;
+mod harness;
+mod hostile;
+mod hostile_ptx;
+mod kernel_limits;
+mod kernel_values;
+mod kernels;
+mod launch_order;
+mod memory;
+mod signature;
+mod v0_2;
+mod wit;

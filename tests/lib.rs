@@ -1,0 +1,1 @@
+//! Integration tests; everything is in the test targets.
