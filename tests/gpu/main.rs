@@ -1,0 +1,55 @@
+//! What guests see of CUDA devices, on a GPU and, where that can be played, on a driver that only pretends. Each case is
+//! a process of its own; `runner.rs` says how.
+//!
+//! Without a GPU its cases are ignored by name; with `WASI_CUDA_REQUIRE_GPU=1` they fail.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod buffers;
+mod embedder;
+mod fake;
+mod faults;
+mod guests;
+mod limits;
+mod loads;
+mod memory;
+mod placement;
+mod rig;
+mod runner;
+mod scripted;
+mod stopping;
+mod waiting;
+
+#[path = "../all"]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "each test binary uses its part of the harness"
+)]
+mod all {
+    pub(crate) mod harness;
+}
+
+use std::process::ExitCode;
+
+use all::harness;
+
+fn main() -> ExitCode {
+    let cases = [
+        buffers::CASES,
+        faults::CASES,
+        guests::CASES,
+        limits::CASES,
+        loads::CASES,
+        memory::CASES,
+        placement::CASES,
+        scripted::CALLS,
+        scripted::OPENING,
+        stopping::CASES,
+        waiting::CASES,
+    ];
+    runner::run(&cases.concat())
+}

@@ -1,0 +1,80 @@
+//! What the cases share: the device under test, guests on it whose kernels the embedder answers for, and arguments.
+
+use std::sync::{Arc, OnceLock};
+
+use abi::AbiError;
+use abi::argv::Arg;
+use device::{Device, Health, Selector};
+use host::{Trust, TrustedByEmbedder};
+
+use crate::harness::{DATA_AT, GROW, Harness, KIT, Setup, Shape, guest_text_with, name};
+
+/// Kernels that go wrong where they are told to.
+pub(crate) const FAULTS: &str = include_str!("../../fixtures/kernels/faults.ptx");
+
+/// The word that lets a guest's kernels run as they are.
+pub(crate) const WORD: Trust = Trust::Embedder(TrustedByEmbedder::i_vouch_for_this_kernel());
+
+/// The first CUDA device, which all of the process share.
+pub(crate) fn cuda() -> Arc<dyn Device> {
+    static DEVICE: OnceLock<Arc<dyn Device>> = OnceLock::new();
+    Arc::clone(DEVICE.get_or_init(|| device::open(Selector::Cuda(0)).unwrap()))
+}
+
+/// An instance on `device` whose kernels the embedder answers for.
+pub(crate) fn trusted_on(device: Arc<dyn Device>) -> Setup {
+    Setup {
+        trust: WORD,
+        ..Setup::on(device)
+    }
+}
+
+/// An instance on the CUDA device whose kernels the embedder answers for.
+pub(crate) fn trusted() -> Setup {
+    trusted_on(cuda())
+}
+
+/// A guest of [`trusted`].
+pub(crate) fn guest() -> Harness {
+    Harness::new(&trusted())
+}
+
+/// The text of the generic guest with so many pages of memory.
+pub(crate) fn guest_text(pages: u32) -> String {
+    let memory = format!(r#"(memory (export "memory") {pages})"#);
+    guest_text_with(&format!("{memory} {GROW}"))
+}
+
+pub(crate) const fn ptr(offset: u32, len: u32) -> Arg<'static> {
+    Arg::Ptr { offset, len }
+}
+
+/// A launch answers this code, and a text that holds each of these parts.
+#[track_caller]
+pub(crate) fn assert_fails(guest: &mut Harness, answer: i64, code: AbiError, parts: &[&str]) {
+    let text = guest.last_error();
+    assert_eq!(name(answer), code.name(), "{text}");
+    for part in parts {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+}
+
+/// The device works: a new instance and this one both run a kernel.
+#[track_caller]
+pub(crate) fn assert_sound(guest: &mut Harness) {
+    assert_eq!(cuda().health(), Health::Good);
+    guest.assert_usable();
+    self::guest().assert_usable();
+}
+
+/// What the counter of the module was before this launch added one.
+pub(crate) fn count(guest: &mut Harness, kernel: i64) -> u32 {
+    guest.run(kernel, &[ptr(DATA_AT, 4)]);
+    guest.read_u32(DATA_AT)
+}
+
+/// Loads an entry of the kit and launches one thread of it.
+pub(crate) fn launch_kit(guest: &mut Harness, entry: &str, args: &[Arg<'_>]) -> i64 {
+    let kernel = guest.kernel(KIT, entry);
+    guest.launch(kernel, Shape::ONE, args)
+}
