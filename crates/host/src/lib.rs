@@ -33,3 +33,7 @@ pub use ptx::TrustedByEmbedder;
 pub use registry::{KernelEntry, KernelId, KernelRegistry, Trust};
 pub use telemetry::Metrics;
 
+/// The embedding example of the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
