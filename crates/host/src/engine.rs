@@ -103,13 +103,8 @@ pub fn check_engine(engine: &Engine, device: &Arc<dyn Device>) -> wasmtime::Resu
     store.set_fuel(u64::MAX).unwrap_or_default();
     let instance = Instance::new(&mut store, &module, &[])?;
     let memory = instance.get_memory(&mut store, abi::MEMORY_EXPORT);
-    let found = memory.map(|memory| {
-        let memory = &mut GuestMemory::new(memory.data_mut(&mut store));
-        match memory.region(device.regions()) {
-            Some(region) => Ok(Some(region)),
-            None => memory.adopted(device),
-        }
-    });
+    let found =
+        memory.map(|memory| GuestMemory::new(memory.data_mut(&mut store)).addressable(device));
     if found.transpose()?.flatten().is_none() {
         wasmtime::bail!(
             "the engine's linear memory is not memory of device `{}`; see `engine_config`",

@@ -85,14 +85,15 @@ impl<'a> GuestMemory<'a> {
         regions.find(self.base()?)
     }
 
-    /// The region that this memory is, if the embedder made it addressable to the device by itself.
-    pub(crate) fn adopted(
+    /// The region that this memory is, be it one of the device's or one that the embedder made addressable by itself.
+    pub(crate) fn addressable(
         &mut self,
         device: &Arc<dyn Device>,
     ) -> Result<Option<Arc<Region>>, Error> {
-        match self.base() {
-            Some(base) => Ok(device.adopt(base, self.size())?),
-            None => Ok(None),
+        match (self.region(device.regions()), self.base()) {
+            (Some(region), _) => Ok(Some(region)),
+            (None, Some(base)) => Ok(device.adopt(base, self.size())?),
+            (None, None) => Ok(None),
         }
     }
 

@@ -141,7 +141,8 @@ fn capped(argv: &[u8]) -> &[u8] {
     &argv[..argv.len().min(abi::MAX_ARGV_BYTES + 1)]
 }
 
-/// The memory that the guest runs on, most likely the `last` one; `None` if the device cannot address it.
+/// The memory that the guest runs on, most likely the `last` one; `None` if the device cannot address it. Memory that the
+/// embedder made addressable is asked about every time, since nothing tells when it is gone.
 fn region(
     last: &mut Option<Arc<Region>>,
     device: &Arc<dyn Device>,

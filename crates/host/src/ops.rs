@@ -327,10 +327,8 @@ pub(crate) fn alloc(
         shared.quotas.buffers.take(1)?,
         shared.quotas.buffer_bytes.take(bytes)?,
     ];
-    let region = match memory.region(device.regions()) {
-        Some(region) => region,
-        None => memory.adopted(device)?.ok_or(Error::MemoryNotOfDevice)?,
-    };
+    let region = memory.addressable(device)?;
+    let region = region.ok_or(Error::MemoryNotOfDevice)?;
     shared.add_buffer(region.carve(bytes)?, charge)
 }
 
