@@ -1,4 +1,5 @@
 //! A warp and the loop that runs its instructions. Calls are in `call.rs`, barriers of the block in `barrier.rs`.
+//! The loop is one match over all instructions, which is why this file is long: what each does is in the files that it calls.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
