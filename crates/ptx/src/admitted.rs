@@ -1,6 +1,7 @@
 //! What a device may load. The only ways to an [`Admitted`] are the constructors here, each of which says
 //! who vouches for the text.
 
+use crate::confined::Verified;
 use crate::validate::Validated;
 
 /// The embedder's word that a kernel may run unconfined, with access to all that the process can reach.
@@ -22,6 +23,8 @@ impl TrustedByEmbedder {
 pub enum Trust {
     /// The backend checks every access itself (the CPU device).
     Checked,
+    /// Its text was rewritten so that it reaches its guest's memory only, and verified.
+    Confined,
     /// The embedder vouches for it.
     Trusted,
 }
@@ -38,13 +41,14 @@ pub enum Trust {
 /// ```compile_fail,E0451
 /// use wasi_cuda_ptx::{Admitted, Trust, Validated};
 /// fn forged(validated: Validated) -> Admitted {
-///     Admitted { validated, trust: Trust::Trusted }
+///     Admitted { validated, trust: Trust::Trusted, confined: None }
 /// }
 /// ```
 #[derive(Clone, Debug)]
 pub struct Admitted {
     validated: Validated,
     trust: Trust,
+    confined: Option<Verified>,
 }
 
 impl Admitted {
@@ -54,6 +58,17 @@ impl Admitted {
         Self {
             validated,
             trust: Trust::Checked,
+            confined: None,
+        }
+    }
+
+    /// For any backend: the text itself stays within its guest's memory.
+    #[must_use]
+    pub fn confined(verified: Verified) -> Self {
+        Self {
+            validated: verified.program().clone(),
+            trust: Trust::Confined,
+            confined: Some(verified),
         }
     }
 
@@ -63,13 +78,20 @@ impl Admitted {
         Self {
             validated,
             trust: Trust::Trusted,
+            confined: None,
         }
     }
 
-    /// The program.
+    /// The program as a device is to load it: of a confined one, the confined text.
     #[must_use]
     pub fn program(&self) -> &Validated {
         &self.validated
+    }
+
+    /// What a confined program has to do with the guest's; `None` for others.
+    #[must_use]
+    pub fn as_confined(&self) -> Option<&Verified> {
+        self.confined.as_ref()
     }
 
     /// The reason.

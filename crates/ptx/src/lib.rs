@@ -41,6 +41,7 @@
 
 mod admitted;
 pub mod ast;
+mod confined;
 mod error;
 mod keywords;
 mod layout;
@@ -54,6 +55,10 @@ mod signature;
 mod validate;
 
 pub use admitted::{Admitted, Trust, TrustedByEmbedder};
+pub use confined::{
+    ConfineOptions, Confined, ConfinedEntry, ConfinedMap, GlobalVariable, Globals, LaunchNeeds,
+    Level, Site, SiteKind, Verified, WindowForm,
+};
 pub use error::{Error, ErrorKind, Excerpt};
 pub use parser::parse;
 pub use print::print;

@@ -37,7 +37,7 @@ pub(super) struct Entry {
 pub(super) fn text_of(program: &Admitted) -> Result<std::borrow::Cow<'_, str>, Error> {
     match program.trust() {
         Trust::Trusted => {}
-        Trust::Checked => {
+        Trust::Checked | Trust::Confined => {
             let reason = "the CUDA device does not check what a kernel accesses; it runs kernels that the embedder vouches for";
             return Err(Error::NotAvailable {
                 reason: reason.into(),
