@@ -8,6 +8,7 @@
 
 mod behaviours;
 mod buffers;
+mod component;
 mod concurrency;
 mod core_abi;
 mod deferred;

@@ -3,7 +3,7 @@
 use abi::AbiError;
 
 mod bindings {
-    wasmtime::component::bindgen!({ path: "../wit", world: "guest" });
+    wasmtime::component::bindgen!({ path: "../wit", world: "wasi-cuda:cuda/guest" });
 }
 
 use bindings::wasi_cuda::cuda::api::ErrorCode;

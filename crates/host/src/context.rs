@@ -10,6 +10,7 @@ use abi::argv::{self, Dialect};
 use device::{Carved, Completion, Device, Health, Launch, Program, Region, Signal, Trap};
 use ptx::TrustedByEmbedder;
 
+use crate::component::Held;
 use crate::error::Error;
 use crate::kernel_args::LoweredArgSnapshot;
 use crate::modules::SharedModules;
@@ -208,6 +209,7 @@ impl Builder {
             registry: self.registry.clone(),
             guest_trust: self.guest_trust,
             buffers: ById::default(),
+            components: Held::default(),
             modules: SharedModules::default(),
             report: Mutex::default(),
             recorded: Mutex::new(Recorded {
@@ -241,6 +243,7 @@ pub(crate) struct Shared {
     pub(crate) registry: KernelRegistry,
     pub(crate) guest_trust: Trust,
     buffers: ById<i64, Arc<Buffer>>,
+    pub(crate) components: Held,
     pub(crate) modules: SharedModules,
     report: Mutex<Report>,
     recorded: Mutex<Recorded>,
@@ -444,7 +447,7 @@ impl Shared {
 
 /// Makes a text fit to be shown: control characters, which guests can put in names, are replaced, and it is cut at
 /// [`abi::LAST_ERROR_BYTES`], at a character boundary and with an ellipsis.
-fn clip(text: &str) -> Cow<'_, str> {
+pub(crate) fn clip(text: &str) -> Cow<'_, str> {
     const ELLIPSIS: &str = "…";
     let is_hidden = |c: char| c.is_control() && c != '\n';
     let mut text = Cow::from(text);

@@ -42,29 +42,39 @@ impl GuestSlice {
     }
 }
 
-/// The memory of the instance that makes a call, as long as the call holds on to it.
+/// The memory of the instance that makes a call, as long as the call holds on to it. For a component it is the call's own bytes.
 #[derive(Debug)]
-pub(crate) struct GuestMemory<'a>(&'a mut [u8]);
+pub(crate) struct GuestMemory<'a> {
+    bytes: &'a mut [u8],
+    /// What kernels run on where that is not `bytes`.
+    window: Option<&'a Arc<Region>>,
+}
 
 impl<'a> GuestMemory<'a> {
     pub(crate) fn new(bytes: &'a mut [u8]) -> Self {
-        Self(bytes)
+        let window = None;
+        Self { bytes, window }
+    }
+
+    /// The bytes of one call whose kernels and buffers have a region of their own.
+    pub(crate) fn of_call(bytes: &'a mut [u8], window: Option<&'a Arc<Region>>) -> Self {
+        Self { bytes, window }
     }
 
     /// Present size in bytes.
     pub(crate) fn size(&self) -> u64 {
-        self.0.len() as u64
+        self.bytes.len() as u64
     }
 
     /// The bytes of an alleged range.
     pub(crate) fn read(&self, slice: GuestSlice) -> Result<&[u8], Error> {
-        Ok(&self.0[slice.range(self.0.len())?])
+        Ok(&self.bytes[slice.range(self.bytes.len())?])
     }
 
     /// The bytes of an alleged range, to write.
     pub(crate) fn write(&mut self, slice: GuestSlice) -> Result<&mut [u8], Error> {
-        let range = slice.range(self.0.len())?;
-        Ok(&mut self.0[range])
+        let range = slice.range(self.bytes.len())?;
+        Ok(&mut self.bytes[range])
     }
 
     /// Writes as much of `bytes` as the range holds and gives the number written.
@@ -73,6 +83,12 @@ impl<'a> GuestMemory<'a> {
         let len = into.len().min(bytes.len());
         into[..len].copy_from_slice(&bytes[..len]);
         Ok(len)
+    }
+
+    /// All of it, as a range.
+    pub(crate) fn whole(&self, what: &'static str) -> GuestSlice {
+        let len = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
+        GuestSlice { what, at: 0, len }
     }
 
     /// The text of an alleged range.
@@ -97,9 +113,12 @@ impl<'a> GuestMemory<'a> {
         }
     }
 
-    /// Where the memory begins.
+    /// Where the memory that kernels run on begins.
     pub(crate) fn base(&mut self) -> Option<HostAddr> {
-        HostAddr::from_ptr(self.0.as_mut_ptr())
+        match self.window {
+            Some(window) => Some(window.base()),
+            None => HostAddr::from_ptr(self.bytes.as_mut_ptr()),
+        }
     }
 }
 

@@ -346,7 +346,8 @@ pub(crate) struct CopyCall {
     pub(crate) guest: GuestSlice,
 }
 
-fn buffer_of(shared: &Shared, call: CopyCall) -> Result<Arc<Buffer>, Error> {
+/// The buffer of a copy that lies in it.
+pub(crate) fn buffer_of(shared: &Shared, call: CopyCall) -> Result<Arc<Buffer>, Error> {
     shared.device()?;
     let buffer = shared.buffer(call.buffer)?;
     let (at, len, size) = (call.at, u64::from(call.guest.len), buffer.memory.bytes());

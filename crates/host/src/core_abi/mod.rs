@@ -61,7 +61,7 @@ fn status<R: Status>(shared: &Shared, dialect: Dialect, result: Result<R, Error>
 }
 
 /// Runs the part of an import that does not wait. A panic is the host's fault, not the guest's: it ends as a code.
-fn contained<R>(operation: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
+pub(crate) fn contained<R>(operation: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
     catch_unwind(AssertUnwindSafe(operation)).unwrap_or_else(|_| {
         tracing::error!("an import panicked");
         Err(Error::Internal { what: "an import" })

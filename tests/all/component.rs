@@ -1,0 +1,5 @@
+//! Components: what they can do through the interface in `wit/`, and that it is what core modules can do.
+
+mod behaviours;
+mod parity;
+mod rig;
