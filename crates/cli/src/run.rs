@@ -1,6 +1,8 @@
 //! `wasi-cuda run`: a guest in a store with WASI, a device and limits, and what became of it as an exit code.
 
-use std::path::{Path, PathBuf};
+mod guest;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,17 +10,15 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use device::{Device, DeviceKind, Selector};
 use host::{EngineOptions, HasWasiCuda, InstanceId, TrustedByEmbedder, WasiCudaContext};
-use wasmtime::{Engine, Linker, Module, Store, Trap, WasmBacktrace};
-use wasmtime_wasi::p1::{self, WasiP1Ctx};
-use wasmtime_wasi::{FsPerms, I32Exit, WasiCtxBuilder};
+use wasmtime::{Engine, Store, Trap, WasmBacktrace};
+use wasmtime_wasi::p1::WasiP1Ctx;
+use wasmtime_wasi::{FsPerms, I32Exit, WasiCtxBuilder, WasiCtxView, WasiView};
 
 use crate::memory_limit::MemoryLimit;
 use crate::parse::{self, Preopen, Variable};
-use crate::progress::Progress;
 use crate::{FAILED, TIMED_OUT, say};
 
-/// The export that a WASI program starts at.
-const START: &str = "_start";
+use guest::{Kind, Text};
 
 /// What a kernel may run longer than the whole guest may: the limit on the guest is the one that fires and is reported.
 const KERNEL_GRACE: Duration = Duration::from_secs(1);
@@ -36,6 +36,7 @@ Exit codes:
 
 /// Run a guest: a WASI program that may launch CUDA kernels.
 ///
+/// A guest is a module (WASI preview 1, imports of `wasi_cuda`) or a component (WASI preview 2, imports of `wasi-cuda:cuda`).
 /// The guest sees the arguments after its file name, this process's stdin, stdout and stderr, and of files and
 /// environment only what --dir and --env give it. Which device runs its kernels is said on stderr.
 #[derive(Debug, clap::Args)]
@@ -53,8 +54,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse::variable)]
     env: Vec<Variable>,
 
-    /// Most memory of the guest, from 64K to 4G; `memory.grow` past it answers -1. Device buffers
-    /// share the same room, rounded up to a power of two.
+    /// Most memory of the guest, from 64K to 4G; `memory.grow` past it answers -1. Device buffers of
+    /// a module share the same room, rounded up to a power of two.
     #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = parse::memory_bytes)]
     max_memory: u64,
 
@@ -72,7 +73,7 @@ pub(crate) struct Args {
     #[arg(short, long)]
     quiet: bool,
 
-    /// The guest, a WebAssembly core module in binary or text form, and all that is to be its arguments.
+    /// The guest, a WebAssembly module or component in binary or text form, and all that is to be its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "GUEST [ARGS]")]
     guest_and_args: Vec<String>,
 }
@@ -193,7 +194,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
 }
 
 /// What the store holds.
-struct State {
+pub(crate) struct State {
     wasi: WasiP1Ctx,
     cuda: WasiCudaContext,
     limit: MemoryLimit,
@@ -205,15 +206,18 @@ impl HasWasiCuda for State {
     }
 }
 
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        self.wasi.ctx()
+    }
+}
+
 async fn execute(config: Config) -> anyhow::Result<u8> {
     let name = config.guest.display().to_string();
-    let engine = engine(&config)?;
-    let module = compile(&engine, &config.guest)?;
-    let mut linker = Linker::new(&engine);
-    p1::add_to_linker_async(&mut linker, |state: &mut State| &mut state.wasi)?;
-    host::add_to_linker(&mut linker)?;
-    let linked = linker
-        .instantiate_pre(&module)
+    let text = Text::read(&config.guest)?;
+    let engine = engine(&config, text.kind)?;
+    let linked = text
+        .link(&engine)
         .map_err(anyhow::Error::from)
         .with_context(|| name.clone())?;
 
@@ -236,11 +240,7 @@ async fn execute(config: Config) -> anyhow::Result<u8> {
             engine.increment_epoch();
         });
     }
-    let guest = async {
-        let instance = linked.instantiate_async(&mut store).await?;
-        let start = instance.get_typed_func::<(), ()>(&mut store, START)?;
-        start.call_async(&mut store, ()).await
-    };
+    let guest = linked.run(&mut store);
     // Epochs end guest code, this ends what guest code waits for.
     let ended = match timeout {
         None => guest.await,
@@ -252,8 +252,10 @@ async fn execute(config: Config) -> anyhow::Result<u8> {
     Ok(exit_code(&name, timeout, ended, &store.data().cuda))
 }
 
-fn engine(config: &Config) -> anyhow::Result<Engine> {
-    let mut options = match &config.device {
+/// Memory of a module is the device's. Kernels of a component run on buffers, so that its memory can be any.
+fn engine(config: &Config, kind: Kind) -> anyhow::Result<Engine> {
+    let device = config.device.as_ref().filter(|_| kind == Kind::Module);
+    let mut options = match device {
         None => wasmtime::Config::new(),
         Some(device) => {
             let window = config.memory_bytes.next_power_of_two();
@@ -265,24 +267,10 @@ fn engine(config: &Config) -> anyhow::Result<Engine> {
     // Compiled code pays for it, so it is on only where it is needed.
     options.epoch_interruption(config.timeout.is_some());
     let engine = Engine::new(&options)?;
-    if let Some(device) = &config.device {
+    if let Some(device) = device {
         host::check_engine(&engine, device)?;
     }
     Ok(engine)
-}
-
-fn compile(engine: &Engine, guest: &Path) -> anyhow::Result<Module> {
-    let name = guest.display();
-    let _working = Progress::note(format!("compiling {name}"));
-    let bytes = wat::parse_file(guest)?;
-    match bytes.get(4..8) {
-        Some([1, 0, 0, 0]) => {}
-        Some([_, 0, 1, 0]) => bail!("{name}: is a component; this build runs core modules only"),
-        _ => bail!("{name}: is no WebAssembly module"),
-    }
-    Module::new(engine, bytes)
-        .map_err(anyhow::Error::from)
-        .with_context(|| name.to_string())
 }
 
 fn state(config: Config) -> anyhow::Result<State> {

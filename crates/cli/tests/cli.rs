@@ -276,21 +276,56 @@ fn arguments_environment_and_folders_reach_the_guest() {
     assert_eq!(ended.stdout, "", "nothing of this process's environment");
 }
 
+/// `(component …)` that runs `body`, which leaves 0 if all is well.
+fn component(name: &str, body: &str) -> String {
+    let text = format!(
+        r#"(component
+            (core module $m (func (export "run") (result i32) {body}))
+            (core instance $i (instantiate $m))
+            (func $run (result (result)) (canon lift (core func $i "run")))
+            (instance (export "wasi:cli/run@0.2.0") (export "run" (func $run))))"#
+    );
+    file(name, text.as_bytes())
+}
+
+#[test]
+fn a_component_is_given_the_sum_that_the_kernel_wrote() {
+    let guest = fixture("components/vector_add.wasm");
+    let ended = on_cpu(&[&guest]).with(0);
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    let sum = "vector_add on 64 elements: ok";
+    assert_eq!(lines, ["device: CPU (PTX interpreter)", sum]);
+}
+
+#[test]
+fn a_component_is_told_that_there_is_no_device() {
+    let guest = fixture("components/vector_add.wasm");
+    run(&["run", "--device", "none", &guest])
+        .with(1)
+        .printing("vector_add: no device: this instance was given none");
+}
+
+#[test]
+fn how_a_component_ends_is_the_exit_code() {
+    on_cpu(&[&component("well.wat", "(i32.const 0)")]).with(0);
+    on_cpu(&[&component("badly.wat", "(i32.const 1)")]).with(1);
+    on_cpu(&[&component("trap.wat", "(unreachable)")])
+        .with(126)
+        .saying("unreachable");
+    let endless = component("endless.wat", "(loop (br 0)) (unreachable)");
+    on_cpu(&["--timeout", SHORT, &endless])
+        .with(124)
+        .saying("timed out after 300ms");
+}
+
 #[test]
 fn what_cannot_run_is_refused_with_the_name_of_the_file() {
     let component = b"\0asm\x0d\0\x01\0";
+    let no_export = "no exported instance named `wasi:cli/run";
     let import = r#"(module (import "env" "missing" (func)) (func (export "_start")))"#;
     let cases: [(&str, &[u8], &str); 6] = [
-        (
-            "component.wasm",
-            component,
-            "is a component; this build runs core modules only",
-        ),
-        (
-            "component.wat",
-            b"(component)",
-            "is a component; this build runs core modules only",
-        ),
+        ("component.wasm", component, no_export),
+        ("component.wat", b"(component)", no_export),
         (
             "import.wat",
             import.as_bytes(),
