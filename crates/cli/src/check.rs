@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
 }
 
 /// The text, and what to call it.
-fn read(path: &Path) -> anyhow::Result<(String, Vec<u8>)> {
+pub(crate) fn read(path: &Path) -> anyhow::Result<(String, Vec<u8>)> {
     let mut source = Vec::new();
     if path == Path::new("-") {
         io::stdin().read_to_end(&mut source).context("stdin")?;
@@ -112,7 +112,8 @@ fn title(validated: &Validated) -> String {
     format!("PTX {major}.{minor} for {}, {kernels}", target.join(", "))
 }
 
-fn listed(validated: &Validated) -> String {
+/// Which kernels there are, in words.
+pub(crate) fn listed(validated: &Validated) -> String {
     let names: Vec<String> = validated
         .entries()
         .iter()

@@ -2,7 +2,10 @@
 //! its name.
 
 mod check;
+mod device_choice;
 mod devices;
+mod json;
+mod launch;
 mod memory_limit;
 mod parse;
 mod progress;
@@ -15,7 +18,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind as UsageKind;
 use clap::{Parser, Subcommand};
 
-/// `check`: the kernel is wrong.
+/// `check` and `launch`: the kernel is wrong.
 const KERNEL_IS_WRONG: u8 = 1;
 /// `run`: the time limit is reached. The code of timeout(1).
 const TIMED_OUT: u8 = 124;
@@ -27,11 +30,13 @@ const HELP: &str = "\
 Examples:
   wasi-cuda run guest.wasm             run a guest on the best device there is
   wasi-cuda check kernel.ptx           what a kernel takes, and whether it is in order
+  wasi-cuda launch kernel.ptx ...      run a kernel by itself, see `wasi-cuda launch --help`
   wasi-cuda devices                    what there is to run kernels on
 
 Exit codes:
   run        the guest's own (0 to 125), or 124 or 126: see `wasi-cuda run --help`
   check      1 if the kernel is not in order
+  launch     1 if the kernel is not in order, or did not end well
   all        126 if the command line is wrong, or something went wrong that is not the guest's doing
 
 Results go to stdout, everything else to stderr.";
@@ -52,6 +57,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Check(check::Args),
+    Launch(launch::Args),
     Devices(devices::Args),
 }
 
@@ -63,6 +69,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Launch(args) => launch::run(&args),
         Command::Devices(args) => devices::run(&args),
     };
     let code = outcome.unwrap_or_else(|error| {

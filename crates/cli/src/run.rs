@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use clap::ValueEnum;
-use device::{Device, DeviceKind, Selector};
+use anyhow::Context;
+use device::Device;
 use host::{EngineOptions, HasWasiCuda, InstanceId, TrustedByEmbedder, WasiCudaContext};
 use wasmtime::{Engine, Store, Trap, WasmBacktrace};
 use wasmtime_wasi::p1::WasiP1Ctx;
 use wasmtime_wasi::{FsPerms, I32Exit, WasiCtxBuilder, WasiCtxView, WasiView};
 
+use crate::device_choice::{DeviceChoice, announce, choose, unused_gpu};
 use crate::memory_limit::MemoryLimit;
 use crate::parse::{self, Preopen, Variable};
 use crate::{FAILED, TIMED_OUT, say};
@@ -78,19 +78,6 @@ pub(crate) struct Args {
     guest_and_args: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum DeviceChoice {
-    /// With --unconfined-kernels the GPU if there is one; else the CPU device.
-    #[default]
-    Auto,
-    /// The CPU device: interprets kernels on this machine's cores.
-    Cpu,
-    /// The first GPU. Needs --unconfined-kernels.
-    Cuda,
-    /// No device: the guest is told that none is available.
-    None,
-}
-
 /// What to run, with what: all that the flags stand for, looked up once.
 struct Config {
     guest: PathBuf,
@@ -102,38 +89,6 @@ struct Config {
     timeout: Option<Duration>,
     quiet: bool,
     wasi: WasiP1Ctx,
-}
-
-/// The device for a choice.
-fn choose(
-    choice: DeviceChoice,
-    word: Option<TrustedByEmbedder>,
-) -> anyhow::Result<Option<Arc<dyn Device>>> {
-    Ok(match (choice, word) {
-        (DeviceChoice::None, _) => None,
-        (DeviceChoice::Auto, None) | (DeviceChoice::Cpu, _) => Some(device::open(Selector::Cpu)?),
-        (DeviceChoice::Auto, Some(_)) => Some(device::open(Selector::Auto)?),
-        (DeviceChoice::Cuda, Some(_)) => Some(device::open(Selector::Cuda(0))?),
-        (DeviceChoice::Cuda, None) => bail!(
-            "--device cuda needs --unconfined-kernels: kernels of guests cannot be confined on a GPU yet"
-        ),
-    })
-}
-
-/// The GPU that `auto` would take with somebody's word for the guest's kernels. A driver that fails is an error, as it would be
-/// then.
-fn unused_gpu(
-    choice: DeviceChoice,
-    word: Option<TrustedByEmbedder>,
-) -> anyhow::Result<Option<String>> {
-    if choice != DeviceChoice::Auto || word.is_some() {
-        return Ok(None);
-    }
-    match device::cuda::devices() {
-        Ok(names) => Ok(names.into_iter().next()),
-        Err(device::Error::NotAvailable { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
 }
 
 impl Config {
@@ -166,18 +121,6 @@ impl Config {
             wasi: wasi.build_p1(),
         })
     }
-}
-
-fn announce(device: Option<&Arc<dyn Device>>) {
-    let Some(device) = device else {
-        return say("no device");
-    };
-    let info = device.info();
-    let kind = match info.kind {
-        DeviceKind::Cpu => "cpu",
-        DeviceKind::Cuda => "cuda",
-    };
-    say(format_args!("device {kind}: {}", info.name));
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
@@ -222,12 +165,7 @@ async fn execute(config: Config) -> anyhow::Result<u8> {
         .with_context(|| name.clone())?;
 
     if !config.quiet {
-        announce(config.device.as_ref());
-        if let Some(gpu) = &config.unused_gpu {
-            say(format_args!(
-                "note: {gpu} is there, and used with --unconfined-kernels only"
-            ));
-        }
+        announce(config.device.as_ref(), config.unused_gpu.as_deref());
     }
     let timeout = config.timeout;
     let mut store = Store::new(&engine, state(config)?);

@@ -5,85 +5,19 @@
     reason = "a test whose process or file fails has failed"
 )]
 
+mod command;
+
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures");
+use command::{Ended, file, fixture, run, wasi_cuda};
 
 /// What an endless guest is given.
 const SHORT: &str = "300ms";
 /// Far more than any of these guests takes.
 const LONG: Duration = Duration::from_secs(60);
-
-/// A file below `fixtures`.
-fn fixture(path: &str) -> String {
-    format!("{FIXTURES}/{path}")
-}
-
-/// A file of this test's own.
-fn file(name: &str, contents: &[u8]) -> String {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::write(&path, contents).unwrap();
-    path.to_str().unwrap().to_owned()
-}
-
-/// A command of the binary, without a stdin that could keep a guest waiting.
-fn wasi_cuda(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_wasi-cuda"));
-    command.args(arguments).stdin(Stdio::null());
-    command
-}
-
-struct Ended {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
-impl Ended {
-    #[track_caller]
-    fn with(self, code: i32) -> Self {
-        let Self { stdout, stderr, .. } = &self;
-        assert_eq!(self.code, Some(code), "stdout: {stdout}\nstderr: {stderr}");
-        self
-    }
-
-    #[track_caller]
-    fn saying(self, text: &str) -> Self {
-        assert!(
-            self.stderr.contains(text),
-            "no `{text}` in: {}",
-            self.stderr
-        );
-        self
-    }
-
-    #[track_caller]
-    fn printing(self, text: &str) -> Self {
-        assert!(
-            self.stdout.contains(text),
-            "no `{text}` in: {}",
-            self.stdout
-        );
-        self
-    }
-}
-
-impl From<Output> for Ended {
-    fn from(output: Output) -> Self {
-        Self {
-            code: output.status.code(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
-    }
-}
-
-fn run(arguments: &[&str]) -> Ended {
-    wasi_cuda(arguments).output().unwrap().into()
-}
 
 /// `run` on the device that is everywhere.
 fn on_cpu(arguments: &[&str]) -> Ended {
