@@ -6,6 +6,7 @@ mod text;
 
 use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 use abi::AbiError;
 use abi::argv::{self, Arg};
@@ -36,6 +37,9 @@ pub(crate) const INFO_AT: u32 = 0x400;
 pub(crate) const ARGV_AT: u32 = 0x1000;
 pub(crate) const DATA_AT: u32 = 0x4000;
 pub(crate) const PTX_AT: u32 = PAGE_BYTES;
+
+/// How long a launch is waited for that is to be given up.
+const GIVE_UP: Duration = Duration::from_millis(20);
 
 /// The size and shape of a launch.
 #[derive(Clone, Copy, Debug)]
@@ -388,6 +392,15 @@ impl Harness {
     ) -> i64 {
         self.runtime
             .block_on(self.guest.launch_at(way, kernel, shape, argv))
+    }
+
+    /// Launches one thread and stops waiting for it.
+    pub(crate) fn give_up_launch(&mut self, kernel: i64) {
+        let launch = self.guest.launch_at(Way::Plain, kernel, Shape::ONE, (0, 0));
+        let given_up = self
+            .runtime
+            .block_on(async { tokio::time::timeout(GIVE_UP, launch).await });
+        assert!(given_up.is_err(), "the launch ended by itself");
     }
 
     /// Launches one thread that must end well.

@@ -13,6 +13,7 @@ mod concurrency;
 mod core_abi;
 mod deferred;
 mod engine;
+mod events;
 mod fake_device;
 mod fuzz_calls;
 mod guard;

@@ -7,6 +7,7 @@ mod devices;
 mod json;
 mod launch;
 mod memory_limit;
+mod metrics;
 mod parse;
 mod progress;
 mod run;

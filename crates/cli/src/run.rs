@@ -2,6 +2,7 @@
 
 mod guest;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use wasmtime_wasi::{FsPerms, I32Exit, WasiCtxBuilder, WasiCtxView, WasiView};
 
 use crate::device_choice::{DeviceChoice, announce, choose, unused_gpu};
 use crate::memory_limit::MemoryLimit;
+use crate::metrics;
 use crate::parse::{self, Preopen, Variable};
 use crate::{FAILED, TIMED_OUT, say};
 
@@ -69,6 +71,11 @@ pub(crate) struct Args {
     #[arg(long)]
     unconfined_kernels: bool,
 
+    /// Let Prometheus read what is counted, at http://ADDR/metrics. A port alone is open to this machine only; 0 takes
+    /// any that is free. The address is said on stderr.
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = metrics::address)]
+    metrics: Option<SocketAddr>,
+
     /// Do not say which device is used.
     #[arg(short, long)]
     quiet: bool,
@@ -88,6 +95,7 @@ struct Config {
     memory_bytes: u64,
     timeout: Option<Duration>,
     quiet: bool,
+    metrics: Option<SocketAddr>,
     wasi: WasiP1Ctx,
 }
 
@@ -118,6 +126,7 @@ impl Config {
             memory_bytes: args.max_memory,
             timeout: args.timeout,
             quiet: args.quiet,
+            metrics: args.metrics,
             wasi: wasi.build_p1(),
         })
     }
@@ -156,6 +165,9 @@ impl WasiView for State {
 }
 
 async fn execute(config: Config) -> anyhow::Result<u8> {
+    if let Some(address) = config.metrics {
+        metrics::serve(address).await?;
+    }
     let name = config.guest.display().to_string();
     let text = Text::read(&config.guest)?;
     let engine = engine(&config, text.kind)?;

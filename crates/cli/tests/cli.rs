@@ -8,6 +8,8 @@
 mod command;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -250,6 +252,62 @@ fn how_a_component_ends_is_the_exit_code() {
     on_cpu(&["--timeout", SHORT, &endless])
         .with(124)
         .saying("timed out after 300ms");
+}
+
+#[test]
+fn what_is_counted_can_be_read_while_the_guest_runs() {
+    // A load from outside memory, and then a read from stdin, which stays open.
+    let guest = file(
+        "counted.wat",
+        br#"(module
+            (import "wasi_cuda" "wasi_cuda_load_ptx" (func $load (param i32 i32 i32 i32) (result i64)))
+            (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
+            (memory (export "memory") 1)
+            (func (export "_start")
+                (drop (call $load (i32.const -1) (i32.const 1) (i32.const 0) (i32.const 0)))
+                (i32.store (i32.const 4) (i32.const 16))
+                (drop (call $read (i32.const 0) (i32.const 0) (i32.const 1) (i32.const 8)))))"#,
+    );
+    let mut command = wasi_cuda(&[
+        "run",
+        "--device",
+        "cpu",
+        "--quiet",
+        "--metrics",
+        "0",
+        &guest,
+    ]);
+    command.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut said = String::new();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    stderr.read_line(&mut said).unwrap();
+    let address = said
+        .strip_prefix("wasi-cuda: metrics on http://")
+        .and_then(|rest| rest.strip_suffix("/metrics\n"))
+        .unwrap();
+    assert!(address.starts_with("127.0.0.1:"), "{address}");
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let refusal = "wasi_cuda_refusals_total{code=\"InvalidPointer\"} 1\n";
+    let begun = Instant::now();
+    let answer = loop {
+        let answer = get("/metrics");
+        if answer.contains(refusal) || begun.elapsed() > LONG {
+            break answer;
+        }
+    };
+    assert!(answer.contains(refusal), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.contains("# TYPE wasi_cuda_refusals_total counter\n"));
+    assert!(get("/").starts_with("HTTP/1.1 404 "));
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]

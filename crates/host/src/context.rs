@@ -3,15 +3,19 @@
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use abi::AbiError;
 use abi::argv::{self, Dialect};
-use device::{Carved, Completion, Device, Health, Launch, Program, Region, Signal, Trap};
+use device::{
+    Carved, Completion, Device, Geometry, Health, Launch, Program, Region, Signal, StopReason, Trap,
+};
 use ptx::TrustedByEmbedder;
+use tracing::Instrument;
 
 use crate::component::Held;
 use crate::error::Error;
+use crate::event::{self, Audit, Event};
 use crate::kernel_args::LoweredArgSnapshot;
 use crate::modules::SharedModules;
 use crate::policy::{Limits, Permit, Quotas};
@@ -72,6 +76,7 @@ impl WasiCudaContext {
             limits: Limits::default(),
             registry: KernelRegistry::default(),
             guest_trust: Trust::Checked,
+            audit: None,
         }
     }
 
@@ -162,6 +167,7 @@ pub struct Builder {
     limits: Limits,
     registry: KernelRegistry,
     guest_trust: Trust,
+    audit: Option<Arc<dyn Audit>>,
 }
 
 impl Builder {
@@ -197,6 +203,12 @@ impl Builder {
         self
     }
 
+    /// Has what happens in the instance told to `audit`.
+    pub fn audit(mut self, audit: Arc<dyn Audit>) -> Self {
+        self.audit = Some(audit);
+        self
+    }
+
     /// The context.
     #[must_use]
     pub fn build(self) -> WasiCudaContext {
@@ -208,6 +220,7 @@ impl Builder {
             quotas: Quotas::new(&self.limits),
             registry: self.registry.clone(),
             guest_trust: self.guest_trust,
+            audit: self.audit,
             buffers: ById::default(),
             components: Held::default(),
             modules: SharedModules::default(),
@@ -242,6 +255,7 @@ pub(crate) struct Shared {
     pub(crate) quotas: Quotas,
     pub(crate) registry: KernelRegistry,
     pub(crate) guest_trust: Trust,
+    audit: Option<Arc<dyn Audit>>,
     buffers: ById<i64, Arc<Buffer>>,
     pub(crate) components: Held,
     pub(crate) modules: SharedModules,
@@ -291,6 +305,8 @@ pub(crate) struct LaunchPermit {
     shared: Arc<Shared>,
     completion: Option<Completion>,
     has_ended: bool,
+    /// What was started, and when.
+    started: Option<(Arc<dyn Program>, Geometry, Instant)>,
 }
 
 impl LaunchPermit {
@@ -300,21 +316,35 @@ impl LaunchPermit {
             shared: Arc::clone(shared),
             completion: None,
             has_ended: false,
+            started: None,
         }
     }
 
     /// Starts the launch that the right is used for. A device that panics has not taken it: nothing is left to wait for.
     pub(crate) fn start(&mut self, launch: Arc<Launch>, program: Arc<dyn Program>) {
+        self.started = Some((Arc::clone(&program), launch.geometry(), Instant::now()));
         self.completion = Some(launch.start(program));
     }
 
     /// Waits for the end of what was started.
     pub(crate) async fn finish(mut self) -> Result<(), device::Error> {
-        let Some(completion) = &mut self.completion else {
+        let (Some(completion), Some((program, geometry, begun))) =
+            (&mut self.completion, &self.started)
+        else {
             return Ok(());
         };
-        let outcome = completion.await;
+        let kernel = program.attributes().signature.entry.as_str();
+        let span = tracing::debug_span!("launch", instance = ?self.shared.instance, kernel);
+        let outcome = completion.instrument(span).await;
         self.has_ended = true;
+        if outcome.is_ok() {
+            let (geometry, took) = (*geometry, begun.elapsed());
+            self.shared.tell(&Event::Launch {
+                kernel,
+                geometry,
+                took,
+            });
+        }
         let counters = &self.shared.counters;
         match &outcome {
             Err(device::Error::Trap(_)) => count(&counters.traps),
@@ -330,6 +360,9 @@ impl Drop for LaunchPermit {
         let completion = self.completion.take();
         if completion.is_some() && !self.has_ended {
             count(&self.shared.counters.stopped);
+            self.shared.tell(&Event::Stop {
+                reason: StopReason::Requested,
+            });
         }
         let launch = completion.and_then(Completion::into_launch);
         self.shared.return_launch(launch);
@@ -399,20 +432,33 @@ impl Shared {
         }
     }
 
+    /// Tells whoever listens what happened.
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        event::tell(self.audit.as_ref(), self.instance, event);
+    }
+
     /// Records a failure for the guest to ask about, and gives its code.
     pub(crate) fn fail(&self, error: &Error) -> AbiError {
         count(&self.counters.failures);
+        let code = error.abi();
         if *error == Error::Disabled {
-            return AbiError::NotAvailable;
+            self.tell(&Event::Refuse { code, text: "" });
+            return code;
         }
+        let text = error.to_string();
+        let text = clip(&text);
+        self.tell(&match error {
+            Error::Device(device::Error::Trap(trap)) => Event::Trap { trap: *trap },
+            Error::Device(device::Error::Stopped(reason)) => Event::Stop { reason: *reason },
+            _ => Event::Refuse { code, text: &text },
+        });
         let mut report = self.report();
         if let Error::Device(device::Error::Trap(trap)) = error {
             report.trap = Some(*trap);
         }
         report.text.clear();
-        report.text.push_str(&clip(&error.to_string()));
-        drop(report);
-        error.abi()
+        report.text.push_str(&text);
+        code
     }
 
     pub(crate) fn add_buffer(&self, memory: Carved, charge: [Permit; 2]) -> Result<i64, Error> {

@@ -1,6 +1,7 @@
 //! What the imports do, once: load, launch, copy, query. How they are called is for `core_abi`.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use abi::info::{self, DeviceInfo, KernelInfo, ParamClass, ParamInfo, TrapInfo, TrapKind};
 use device::{Device, Side};
@@ -8,6 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::context::{Buffer, LaunchPermit, Shared};
 use crate::error::Error;
+use crate::event::Event;
 use crate::guest_mem::{GuestMemory, GuestSlice};
 use crate::lower::{LaunchCall, Lowered, lower};
 use crate::modules::Loaded;
@@ -93,6 +95,9 @@ fn load_now(
     entry: &str,
     charge: [Permit; 2],
 ) -> Result<i64, Error> {
+    let begun = Instant::now();
+    let span = tracing::info_span!("load", instance = ?shared.instance, kernel = entry);
+    let _inside = span.entered();
     let (trust, memory) = (shared.guest_trust, &shared.quotas.buffer_bytes);
     let (module, loaded) = shared.modules.load(device, text, trust, memory)?;
     let code = Code::new(module, entry)?;
@@ -104,11 +109,13 @@ fn load_now(
     let limit = Error::Internal {
         what: "registering a kernel",
     };
-    shared
-        .registry
-        .register(kernel)
-        .map(|id| id.handle())
-        .map_err(|_| limit)
+    let id = shared.registry.register(kernel).map_err(|_| limit)?;
+    shared.tell(&Event::Load {
+        kernel: entry,
+        ptx_bytes: text.len(),
+        took: begun.elapsed(),
+    });
+    Ok(id.handle())
 }
 
 impl Loading {

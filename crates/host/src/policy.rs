@@ -76,10 +76,13 @@ impl Quota {
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
         match taken {
-            Ok(_) => Ok(Permit {
-                quota: Arc::clone(self),
-                amount,
-            }),
+            Ok(_) => {
+                self.gauge().increment(gauged(amount));
+                Ok(Permit {
+                    quota: Arc::clone(self),
+                    amount,
+                })
+            }
             Err(used) => Err(Error::Quota {
                 what: self.what,
                 given: used.saturating_add(amount),
@@ -88,9 +91,19 @@ impl Quota {
         }
     }
 
+    /// What all instances hold of it together.
+    fn gauge(&self) -> metrics::Gauge {
+        metrics::gauge!("wasi_cuda_in_use", "what" => self.what)
+    }
+
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
+}
+
+/// An amount as metrics take it; rounding begins far above what any limit allows.
+fn gauged(amount: u64) -> f64 {
+    amount as f64
 }
 
 /// A share of a [`Quota`].
@@ -103,6 +116,7 @@ pub(crate) struct Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.quota.used.fetch_sub(self.amount, Ordering::Relaxed);
+        self.quota.gauge().decrement(gauged(self.amount));
     }
 }
 

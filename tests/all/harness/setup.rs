@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use device::{Device, MAX_WINDOW_BYTES, Selector};
 use host::{
-    EngineOptions, HasWasiCuda, InstanceId, KernelRegistry, Limits, Trust, WasiCudaContext,
+    Audit, EngineOptions, HasWasiCuda, InstanceId, KernelRegistry, Limits, Trust, WasiCudaContext,
     add_to_linker,
 };
 use wasmtime::{Config, Engine, Linker, Module, Store};
@@ -56,6 +56,7 @@ pub(crate) struct Setup {
     /// Random if `None`.
     pub(crate) instance: Option<InstanceId>,
     pub(crate) registry: KernelRegistry,
+    pub(crate) audit: Option<Arc<dyn Audit>>,
 }
 
 impl Default for Setup {
@@ -72,6 +73,7 @@ impl Default for Setup {
             trust: Trust::Checked,
             instance: None,
             registry: KernelRegistry::default(),
+            audit: None,
         }
     }
 }
@@ -157,6 +159,9 @@ impl Setup {
             .registry(self.registry.clone());
         if let Some(device) = self.device() {
             builder = builder.device(device);
+        }
+        if let Some(audit) = &self.audit {
+            builder = builder.audit(Arc::clone(audit));
         }
         if let Trust::Embedder(word) = self.trust {
             builder = builder.run_guest_kernels_unconfined(word);
