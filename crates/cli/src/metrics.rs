@@ -33,7 +33,7 @@ pub(crate) async fn serve(address: SocketAddr) -> anyhow::Result<()> {
     let recorder = Recorder::default();
     metrics::set_global_recorder(recorder.clone())
         .map_err(|_| anyhow::anyhow!("metrics are counted already"))?;
-    host::describe_metrics();
+    host::enable_metrics();
     let listener = TcpListener::bind(address)
         .await
         .with_context(|| format!("--metrics {address}"))?;

@@ -305,7 +305,7 @@ pub(crate) struct LaunchPermit {
     shared: Arc<Shared>,
     completion: Option<Completion>,
     has_ended: bool,
-    /// What was started, and when.
+    /// What was started, and when, if anybody wants to know.
     started: Option<(Arc<dyn Program>, Geometry, Instant)>,
 }
 
@@ -322,29 +322,34 @@ impl LaunchPermit {
 
     /// Starts the launch that the right is used for. A device that panics has not taken it: nothing is left to wait for.
     pub(crate) fn start(&mut self, launch: Arc<Launch>, program: Arc<dyn Program>) {
-        self.started = Some((Arc::clone(&program), launch.geometry(), Instant::now()));
+        let note = || (Arc::clone(&program), launch.geometry(), Instant::now());
+        self.started = event::is_told(self.shared.audit.as_ref()).then(note);
         self.completion = Some(launch.start(program));
     }
 
     /// Waits for the end of what was started.
     pub(crate) async fn finish(mut self) -> Result<(), device::Error> {
-        let (Some(completion), Some((program, geometry, begun))) =
-            (&mut self.completion, &self.started)
-        else {
+        let Some(completion) = &mut self.completion else {
             return Ok(());
         };
-        let kernel = program.attributes().signature.entry.as_str();
-        let span = tracing::debug_span!("launch", instance = ?self.shared.instance, kernel);
-        let outcome = completion.instrument(span).await;
+        let outcome = match &self.started {
+            None => completion.await,
+            Some((program, geometry, begun)) => {
+                let kernel = program.attributes().signature.entry.as_str();
+                let span = tracing::debug_span!("launch", instance = ?self.shared.instance, kernel);
+                let outcome = completion.instrument(span).await;
+                if outcome.is_ok() {
+                    let (geometry, took) = (*geometry, begun.elapsed());
+                    self.shared.tell(&Event::Launch {
+                        kernel,
+                        geometry,
+                        took,
+                    });
+                }
+                outcome
+            }
+        };
         self.has_ended = true;
-        if outcome.is_ok() {
-            let (geometry, took) = (*geometry, begun.elapsed());
-            self.shared.tell(&Event::Launch {
-                kernel,
-                geometry,
-                took,
-            });
-        }
         let counters = &self.shared.counters;
         match &outcome {
             Err(device::Error::Trap(_)) => count(&counters.traps),

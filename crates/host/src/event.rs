@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use abi::AbiError;
@@ -62,10 +63,17 @@ pub trait Audit: Debug + Send + Sync {
 /// Tells everybody who listens.
 pub(crate) fn tell(audit: Option<&Arc<dyn Audit>>, instance: InstanceId, event: &Event<'_>) {
     trace(instance, event);
-    measure(event);
+    if is_measured() {
+        measure(event);
+    }
     if let Some(audit) = audit {
         audit.record(instance, event);
     }
+}
+
+/// Whether anybody wants to know about launches that end well, of which there are many.
+pub(crate) fn is_told(audit: Option<&Arc<dyn Audit>>) -> bool {
+    audit.is_some() || is_measured() || tracing::enabled!(tracing::Level::DEBUG)
 }
 
 fn trace(instance: InstanceId, event: &Event<'_>) {
@@ -125,8 +133,18 @@ fn measure(event: &Event<'_>) {
     }
 }
 
-/// Says to the recorder of crate `metrics` what this crate's metrics mean. Called once, after the recorder was installed.
-pub fn describe_metrics() {
+/// Whether metrics are counted: what nobody reads costs launches nothing.
+static IS_MEASURED: AtomicBool = AtomicBool::new(false);
+
+/// Whether [`enable_metrics`] was called.
+pub(crate) fn is_measured() -> bool {
+    IS_MEASURED.load(Ordering::Relaxed)
+}
+
+/// Has this crate's metrics counted by the recorder of crate `metrics`, and says to it what they mean. Called once, after the
+/// recorder was installed and before there is a [`WasiCudaContext`](crate::WasiCudaContext).
+pub fn enable_metrics() {
+    IS_MEASURED.store(true, Ordering::Relaxed);
     describe_counter!(
         "wasi_cuda_launches_total",
         "Launches that a device began, by how they ended"

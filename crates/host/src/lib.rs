@@ -30,7 +30,7 @@ pub use core_abi::add_to_linker;
 pub use device::{self, Device, Selector};
 pub use engine::{EngineOptions, check_engine, engine_config};
 pub use error::Error;
-pub use event::{Audit, Event, describe_metrics};
+pub use event::{Audit, Event, enable_metrics};
 pub use policy::Limits;
 pub use ptx::TrustedByEmbedder;
 pub use registry::{KernelEntry, KernelId, KernelRegistry, Trust};

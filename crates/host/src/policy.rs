@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::event::is_measured;
 
 /// Limits of one instance. `docs/abi.md` lists the defaults and the codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +78,9 @@ impl Quota {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
         match taken {
             Ok(_) => {
-                self.gauge().increment(gauged(amount));
+                if is_measured() {
+                    self.gauge().increment(gauged(amount));
+                }
                 Ok(Permit {
                     quota: Arc::clone(self),
                     amount,
@@ -116,7 +119,9 @@ pub(crate) struct Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.quota.used.fetch_sub(self.amount, Ordering::Relaxed);
-        self.quota.gauge().decrement(gauged(self.amount));
+        if is_measured() {
+            self.quota.gauge().decrement(gauged(self.amount));
+        }
     }
 }
 
