@@ -7,6 +7,7 @@
 )]
 
 mod behaviours;
+mod blocking;
 mod buffers;
 mod component;
 mod concurrency;

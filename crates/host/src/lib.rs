@@ -26,7 +26,7 @@ mod telemetry;
 pub use abi;
 pub use abi::AbiError;
 pub use context::{Builder, HasWasiCuda, InstanceId, WasiCudaContext};
-pub use core_abi::add_to_linker;
+pub use core_abi::{add_to_linker, add_to_linker_sync};
 pub use device::{self, Device, Selector};
 pub use engine::{EngineOptions, check_engine, engine_config};
 pub use error::Error;
@@ -40,3 +40,8 @@ pub use telemetry::Metrics;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The guide for embedders, each block compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/embedders.md")]
+struct EmbeddersGuide;

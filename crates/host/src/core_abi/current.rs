@@ -3,18 +3,18 @@
 use abi::argv::Dialect::Current;
 use abi::{self, MODULE};
 use device::Mode;
-use wasmtime::{Caller, Linker};
+use wasmtime::Caller;
 
 use super::{
-    LaunchArgs, LoadArgs, Needs, add_last_error, call, call_with_memory, launch, launch_call, load,
-    load_call, prefetch, size, sync,
+    Imports, LaunchArgs, LoadArgs, Needs, add_last_error, call, call_with_memory, launch,
+    launch_call, load, load_call, prefetch, size, sync,
 };
 use crate::context::HasWasiCuda;
 use crate::guest_mem::GuestSlice;
 use crate::ops::{self, CopyCall};
 
 pub(super) fn add_to_linker<T: HasWasiCuda + Send + 'static>(
-    linker: &mut Linker<T>,
+    linker: &mut Imports<'_, T>,
 ) -> wasmtime::Result<()> {
     waiting(linker)?;
     kernels(linker)?;
@@ -23,7 +23,7 @@ pub(super) fn add_to_linker<T: HasWasiCuda + Send + 'static>(
 }
 
 /// Imports that suspend the guest.
-fn waiting<T: HasWasiCuda + Send + 'static>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
+fn waiting<T: HasWasiCuda + Send + 'static>(linker: &mut Imports<'_, T>) -> wasmtime::Result<()> {
     for (name, mode) in [
         (abi::FN_LAUNCH, Mode::Plain),
         (abi::FN_LAUNCH_COOPERATIVE, Mode::Cooperative),
@@ -56,7 +56,7 @@ fn waiting<T: HasWasiCuda + Send + 'static>(linker: &mut Linker<T>) -> wasmtime:
 }
 
 /// Kernels: find, ask, unload.
-fn kernels<T: HasWasiCuda + Send + 'static>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
+fn kernels<T: HasWasiCuda + Send + 'static>(linker: &mut Imports<'_, T>) -> wasmtime::Result<()> {
     linker.func_wrap(
         MODULE,
         abi::FN_FIND_KERNEL,
@@ -100,7 +100,7 @@ fn kernels<T: HasWasiCuda + Send + 'static>(linker: &mut Linker<T>) -> wasmtime:
 }
 
 /// Device buffers.
-fn memory<T: HasWasiCuda + Send + 'static>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
+fn memory<T: HasWasiCuda + Send + 'static>(linker: &mut Imports<'_, T>) -> wasmtime::Result<()> {
     linker.func_wrap(
         MODULE,
         abi::FN_ALLOC,
@@ -152,7 +152,7 @@ fn memory<T: HasWasiCuda + Send + 'static>(linker: &mut Linker<T>) -> wasmtime::
 }
 
 /// What a guest can ask.
-fn queries<T: HasWasiCuda + Send + 'static>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
+fn queries<T: HasWasiCuda + Send + 'static>(linker: &mut Imports<'_, T>) -> wasmtime::Result<()> {
     linker.func_wrap(MODULE, abi::FN_ABI_VERSION, |caller: Caller<'_, T>| {
         call(&caller, Current, |_| Ok(abi::VERSION))
     })?;

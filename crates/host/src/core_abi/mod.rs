@@ -2,6 +2,7 @@
 //! nothing.
 
 mod current;
+mod imports;
 mod v0_2;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,6 +18,8 @@ use crate::guest_mem::{GuestMemory, GuestSlice};
 use crate::lower::LaunchCall;
 use crate::ops::{self, LoadCall};
 
+use imports::{Imports, Waiting};
+
 /// Adds the imports of modules `wasi_cuda` and `wasi:cuda/host@0.2.0` to a linker.
 ///
 /// Launches, loads and prefetches suspend the guest, so guests that import them must be instantiated and called with the `async`
@@ -27,8 +30,31 @@ use crate::ops::{self, LoadCall};
 pub fn add_to_linker<T: HasWasiCuda + Send + 'static>(
     linker: &mut Linker<T>,
 ) -> wasmtime::Result<()> {
-    current::add_to_linker(linker)?;
-    v0_2::add_to_linker(linker)
+    add(linker, Waiting::Suspend)
+}
+
+/// The same for guests that are called without `async`: what waits blocks the calling thread, for as long as a kernel may run.
+///
+/// Nothing can give up such a call, so an instance whose [`Limits`](crate::Limits) have no deadline traps where it would wait. So
+/// does one that is called on the only thread of an async runtime, which must not be blocked; a worker of tokio's runtime of many
+/// threads hands its tasks on, and a thread of `spawn_blocking` is made for it. Time limits on guest code (epochs, fuel) do not end a
+/// wait, the kernel's deadline does.
+///
+/// # Errors
+/// If the linker already has one of the names.
+pub fn add_to_linker_sync<T: HasWasiCuda + Send + 'static>(
+    linker: &mut Linker<T>,
+) -> wasmtime::Result<()> {
+    add(linker, Waiting::Block)
+}
+
+fn add<T: HasWasiCuda + Send + 'static>(
+    linker: &mut Linker<T>,
+    waiting: Waiting,
+) -> wasmtime::Result<()> {
+    let mut imports = Imports { linker, waiting };
+    current::add_to_linker(&mut imports)?;
+    v0_2::add_to_linker(&mut imports)
 }
 
 /// A result that can travel as a number: itself or a negative code.
@@ -212,7 +238,7 @@ fn size(written: u32) -> i32 {
 
 /// The text of the last failure, which both modules have.
 fn add_last_error<T: HasWasiCuda + Send + 'static>(
-    linker: &mut Linker<T>,
+    linker: &mut Imports<'_, T>,
     module: &str,
     dialect: Dialect,
 ) -> wasmtime::Result<()> {

@@ -3,11 +3,11 @@
 use abi::argv::Dialect::V0_2;
 use abi::{self, MODULE_V0_2 as MODULE};
 use device::Mode;
-use wasmtime::{Caller, Linker};
+use wasmtime::Caller;
 
 use super::{
-    LaunchArgs, LoadArgs, Needs, add_last_error, call, call_with_memory, launch, launch_call, load,
-    load_call, sync,
+    Imports, LaunchArgs, LoadArgs, Needs, add_last_error, call, call_with_memory, launch,
+    launch_call, load, load_call, sync,
 };
 use crate::context::HasWasiCuda;
 use crate::guest_mem::GuestSlice;
@@ -28,7 +28,7 @@ fn copy_call(low: i32, high: i32, guest: GuestSlice) -> CopyCall {
 }
 
 pub(super) fn add_to_linker<T: HasWasiCuda + Send + 'static>(
-    linker: &mut Linker<T>,
+    linker: &mut Imports<'_, T>,
 ) -> wasmtime::Result<()> {
     linker.func_wrap_async(
         MODULE,
