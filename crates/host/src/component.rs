@@ -2,6 +2,7 @@
 //! apart and puts answers together, and decides nothing.
 
 mod answer;
+mod copies;
 mod launch;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,7 @@ use crate::context::{HasWasiCuda, Shared, WasiCudaContext};
 use crate::core_abi::contained;
 use crate::error::Error;
 use crate::guest_mem::{GuestMemory, GuestSlice};
-use crate::ops::{self, CopyCall, LoadCall};
+use crate::ops::{self, LoadCall};
 
 use answer::failure;
 use bindings::wasi_cuda::cuda::api;
@@ -24,6 +25,9 @@ mod bindings {
         path: "wit",
         world: "guest",
         imports: {
+            "wasi-cuda:cuda/api.[method]buffer.read": async,
+            "wasi-cuda:cuda/api.[method]buffer.write": async,
+            "wasi-cuda:cuda/api.[method]device.alloc": async,
             "wasi-cuda:cuda/api.[method]device.load": async,
             "wasi-cuda:cuda/api.[method]kernel.launch": async,
             "wasi-cuda:cuda/api.[method]kernel.launch-cooperative": async,
@@ -38,7 +42,7 @@ mod bindings {
 
 /// Adds the imports of package `wasi-cuda:cuda` to a linker for components.
 ///
-/// Launches and loads suspend the component, so components that import them must be instantiated and called with the `async`
+/// Launches, loads and copies suspend the component, so components that import them must be instantiated and called with the `async`
 /// methods of wasmtime. Any engine will do: kernels run on device buffers, never on a component's linear memory.
 ///
 /// # Errors
@@ -219,15 +223,17 @@ impl api::HostDevice for Host<'_> {
         })
     }
 
-    fn alloc(
+    async fn alloc(
         &mut self,
         _: Resource<DeviceHandle>,
         bytes: u64,
     ) -> Result<Resource<BufferHandle>, api::Error> {
-        self.call(|shared| {
-            let buffer = launch::alloc(shared, bytes)?;
-            give_buffer(shared, buffer)
-        })
+        tokio::task::consume_budget().await;
+        let shared = self.0.shared();
+        let buffer = copies::alloc(shared, bytes).await;
+        buffer
+            .and_then(|buffer| give_buffer(shared, buffer))
+            .map_err(|error| failure(shared, &error))
     }
 
     fn drop(&mut self, device: Resource<DeviceHandle>) -> wasmtime::Result<()> {
@@ -293,30 +299,30 @@ impl api::HostBuffer for Host<'_> {
         buffer.map_or(0, |buffer| buffer.memory.bytes())
     }
 
-    fn write(
+    async fn write(
         &mut self,
         buffer: Resource<BufferHandle>,
         at: u64,
         mut data: Vec<u8>,
     ) -> Result<(), api::Error> {
-        self.call(|shared| {
-            let buffer = buffer_of(shared, &buffer)?;
-            let memory = GuestMemory::new(&mut data);
-            let guest = memory.whole("a source");
-            ops::write(shared, &memory, CopyCall { buffer, at, guest })
-        })
+        tokio::task::consume_budget().await;
+        let buffer = self.call(|shared| buffer_of(shared, &buffer))?;
+        let shared = self.0.shared();
+        let written = copies::write(shared, buffer, at, &mut data).await;
+        written.map_err(|error| failure(shared, &error))
     }
 
-    fn read(
+    async fn read(
         &mut self,
         buffer: Resource<BufferHandle>,
         at: u64,
         len: u32,
     ) -> Result<Vec<u8>, api::Error> {
-        self.call(|shared| {
-            let buffer = buffer_of(shared, &buffer)?;
-            launch::read(shared, buffer, at, len)
-        })
+        tokio::task::consume_budget().await;
+        let buffer = self.call(|shared| buffer_of(shared, &buffer))?;
+        let shared = self.0.shared();
+        let read = copies::read(shared, buffer, at, len).await;
+        read.map_err(|error| failure(shared, &error))
     }
 
     fn drop(&mut self, buffer: Resource<BufferHandle>) -> wasmtime::Result<()> {

@@ -8,12 +8,12 @@ use device::Mode;
 use wasmtime::component::Resource;
 
 use super::answer::failure;
-use super::{Host, KernelHandle, api, buffer_of, kernel_of, window};
+use super::{Host, KernelHandle, api, buffer_of, copies, kernel_of, window};
 use crate::context::Shared;
 use crate::error::Error;
-use crate::guest_mem::{GuestMemory, GuestSlice};
+use crate::guest_mem::GuestMemory;
 use crate::lower::LaunchCall;
-use crate::ops::{self, CopyCall};
+use crate::ops;
 
 pub(super) async fn launch(
     host: &mut Host<'_>,
@@ -23,11 +23,13 @@ pub(super) async fn launch(
     mode: Mode,
 ) -> Result<Vec<Vec<u8>>, api::Error> {
     tokio::task::consume_budget().await;
-    let (permit, own) = host.call(|shared| {
-        let kernel = kernel_of(shared, &kernel)?;
+    let kernel = host.call(|shared| kernel_of(shared, &kernel))?;
+    let shared = host.0.shared();
+    let failed = |error| failure(shared, &error);
+    let mut own = OwnMemory::new(shared);
+    let mut argv = own.argv(args).await.map_err(failed)?;
+    let permit = host.call(|shared| {
         let window = window(shared)?;
-        let mut own = OwnMemory::new(shared);
-        let mut argv = own.argv(args)?;
         let mut memory = GuestMemory::of_call(&mut argv, Some(&window));
         let call = LaunchCall {
             kernel,
@@ -38,38 +40,17 @@ pub(super) async fn launch(
             mode,
             dialect: Dialect::Current,
         };
-        Ok((ops::launch(shared, &mut memory, &call)?, own))
+        ops::launch(shared, &mut memory, &call)
     })?;
-    let ended = permit.finish().await;
-    let shared = host.0.shared();
-    ended.map_err(|error| failure(shared, &error.into()))?;
-    host.call(|_| own.answers())
+    permit
+        .finish()
+        .await
+        .map_err(|error| failed(error.into()))?;
+    own.answers().await.map_err(failed)
 }
 
 fn axes(api::Extent { x, y, z }: api::Extent) -> [u32; 3] {
     [x, y, z]
-}
-
-/// A buffer in the memory that this component's kernels run on.
-pub(super) fn alloc(shared: &Shared, bytes: u64) -> Result<i64, Error> {
-    let window = window(shared)?;
-    ops::alloc(
-        shared,
-        &mut GuestMemory::of_call(&mut [], Some(&window)),
-        bytes,
-    )
-}
-
-/// Bytes of a buffer.
-pub(super) fn read(shared: &Shared, buffer: i64, at: u64, len: u32) -> Result<Vec<u8>, Error> {
-    let what = "a destination";
-    let guest = GuestSlice { what, at: 0, len };
-    let call = CopyCall { buffer, at, guest };
-    // Checked before there is room made for it: the length is whatever the component says.
-    ops::buffer_of(shared, call)?;
-    let mut bytes = vec![0; len as usize];
-    ops::read(shared, &mut GuestMemory::new(&mut bytes), call)?;
-    Ok(bytes)
 }
 
 /// Buffers that are made for one launch. Dropping it gives them back.
@@ -90,7 +71,7 @@ impl OwnMemory {
     }
 
     /// Arguments as argv, in buffers where they are memory.
-    fn argv(&mut self, args: Vec<api::KernelArg>) -> Result<Vec<u8>, Error> {
+    async fn argv(&mut self, args: Vec<api::KernelArg>) -> Result<Vec<u8>, Error> {
         use api::KernelArg as A;
         let mut argv = Argv::default();
         for arg in args {
@@ -110,17 +91,17 @@ impl OwnMemory {
                 A::U32(value) => argv.push(&Arg::U32(value)),
                 A::U64(value) => argv.push(&Arg::U64(value)),
                 A::Input(bytes) => {
-                    let handle = self.holding(bytes)?;
+                    let handle = self.holding(bytes).await?;
                     argv.push(&Arg::Buffer { handle, offset: 0 });
                 }
                 A::InOut(bytes) => {
                     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                    let handle = self.holding(bytes)?;
+                    let handle = self.holding(bytes).await?;
                     self.answered.push((handle, len));
                     argv.push(&Arg::Buffer { handle, offset: 0 });
                 }
                 A::Output(len) => {
-                    let handle = self.alloc(len.into())?;
+                    let handle = self.alloc(len.into()).await?;
                     self.answered.push((handle, len));
                     argv.push(&Arg::Buffer { handle, offset: 0 });
                 }
@@ -129,27 +110,26 @@ impl OwnMemory {
         Ok(argv.bytes)
     }
 
-    fn alloc(&mut self, bytes: u64) -> Result<i64, Error> {
+    async fn alloc(&mut self, bytes: u64) -> Result<i64, Error> {
         // An empty list has an address as well.
-        let buffer = alloc(&self.shared, bytes.max(1))?;
+        let buffer = copies::alloc(&self.shared, bytes.max(1)).await?;
         self.buffers.push(buffer);
         Ok(buffer)
     }
 
-    fn holding(&mut self, mut bytes: Vec<u8>) -> Result<i64, Error> {
-        let buffer = self.alloc(bytes.len() as u64)?;
-        let memory = GuestMemory::new(&mut bytes);
-        let (at, guest) = (0, memory.whole("an argument"));
-        ops::write(&self.shared, &memory, CopyCall { buffer, at, guest })?;
+    async fn holding(&mut self, mut bytes: Vec<u8>) -> Result<i64, Error> {
+        let buffer = self.alloc(bytes.len() as u64).await?;
+        copies::write(&self.shared, buffer, 0, &mut bytes).await?;
         Ok(buffer)
     }
 
     /// What the launch answers.
-    fn answers(&self) -> Result<Vec<Vec<u8>>, Error> {
-        let answered = self.answered.iter();
-        answered
-            .map(|&(buffer, len)| read(&self.shared, buffer, 0, len))
-            .collect()
+    async fn answers(&self) -> Result<Vec<Vec<u8>>, Error> {
+        let mut answers = Vec::new();
+        for &(buffer, len) in &self.answered {
+            answers.push(copies::read(&self.shared, buffer, 0, len).await?);
+        }
+        Ok(answers)
     }
 }
 
