@@ -264,7 +264,7 @@ impl Run<'_> {
         let arguments = Arguments::new(&self.values, signature, IntegerPointers::Refuse)?;
         let control = LaunchControl {
             time: Some(self.timeout),
-            budget: None,
+            ..LaunchControl::default()
         };
         let mut launch = Arc::<Launch>::default();
         let region = Some(Arc::clone(&self.region));
