@@ -18,6 +18,9 @@ pub(crate) trait Backing: Debug + Send + Sync {
     /// What kernels take for offset 0 of the window.
     fn pointer_base(&self) -> u64;
 
+    /// Whether it is a whole window with its guards, which confined kernels need: see `Region::serves_confined`.
+    fn serves_confined(&self) -> bool;
+
     /// Makes linear memory `new_bytes` long instead of `old_bytes`; the bytes gained are zero.
     fn grow(&self, old_bytes: u64, new_bytes: u64) -> Result<(), Error>;
 
@@ -100,6 +103,10 @@ impl Backing for HostBacking {
 
     fn pointer_base(&self) -> u64 {
         0
+    }
+
+    fn serves_confined(&self) -> bool {
+        true
     }
 
     fn grow(&self, old_bytes: u64, new_bytes: u64) -> Result<(), Error> {

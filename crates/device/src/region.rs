@@ -130,6 +130,14 @@ impl Region {
         self.backing.pointer_base()
     }
 
+    /// Whether a kernel that is confined to the window may run here: every address of the window, and of the guards beside it,
+    /// is this region's. It is not so in memory of the embedder's making and in memory of exactly the size of linear memory,
+    /// where an address just past the end is somebody else's: those serve kernels that the embedder vouches for.
+    #[must_use]
+    pub fn serves_confined(&self) -> bool {
+        self.backing.serves_confined()
+    }
+
     /// The table that the region is entered in, which is its device's.
     #[must_use]
     pub fn table(&self) -> &Arc<RegionTable> {

@@ -123,6 +123,10 @@ impl Backing for AdoptedBacking {
         self.pointer_base
     }
 
+    fn serves_confined(&self) -> bool {
+        false
+    }
+
     fn grow(&self, _old_bytes: u64, _new_bytes: u64) -> Result<(), Error> {
         Err(not_ours())
     }

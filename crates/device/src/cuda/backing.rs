@@ -200,6 +200,10 @@ impl Backing for ManagedBacking {
         self.base().number() as u64
     }
 
+    fn serves_confined(&self) -> bool {
+        true
+    }
+
     fn grow(&self, old_bytes: u64, new_bytes: u64) -> Result<(), Error> {
         let open_bytes = self.open_bytes.load(Ordering::Relaxed);
         let gained = LEAD_BYTES + pages(old_bytes).max(open_bytes)..LEAD_BYTES + pages(new_bytes);

@@ -423,3 +423,8 @@ fn the_numbers_cover_what_the_window_covers() {
         }
     }
 }
+
+#[test]
+fn a_window_of_its_own_serves_confined_kernels() {
+    assert!(region().serves_confined());
+}
