@@ -6,20 +6,20 @@ use wasmtime::Val;
 
 use crate::harness::{DATA_AT, Harness, KIT, PAGE_BYTES, Setup, Shape, u32_val};
 use crate::rig::{assert_fails, assert_sound, guest, ptr, trusted};
-use crate::runner::{Case, either};
+use crate::runner::{Case, memories};
 
 pub(crate) const CASES: &[Case] = &[
-    either(
+    memories(
         "what_is_written_to_a_buffer_is_read_again",
         what_is_written_to_a_buffer_is_read_again,
     ),
-    either("a_new_buffer_is_zero", a_new_buffer_is_zero),
-    either("buffers_are_arguments", buffers_are_arguments),
-    either(
+    memories("a_new_buffer_is_zero", a_new_buffer_is_zero),
+    memories("buffers_are_arguments", buffers_are_arguments),
+    memories(
         "the_bytes_of_a_freed_buffer_are_zero_in_the_next",
         the_bytes_of_a_freed_buffer_are_zero_in_the_next,
     ),
-    either("quotas_hold", quotas_hold),
+    memories("quotas_hold", quotas_hold),
 ];
 
 fn alloc(guest: &mut Harness, bytes: i64) -> i64 {

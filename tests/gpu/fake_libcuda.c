@@ -12,6 +12,8 @@
  *   devices=N       so many devices
  *   params=N        cuFuncGetParamInfo tells of N bytes more than there are in every parameter
  *   dirty=1         new memory is not zero
+ *   sealed=1        the host cannot write to managed memory once its pages were closed
+ *   apart=N         the device finds the N-th piece of registered memory 4096 bytes further on
  *   free_mib=N      so much of the device's memory is free
  * FAKE_CUDA_LOG names the file to which each call adds a line.
  */
@@ -302,7 +304,7 @@ EXPORT Result cuCtxSetLimit(int limit, size_t value) {
 static struct Memory {
     uint8_t *host, *device; /* the same where the host's memory is registered */
     size_t bytes;
-    int ordinal;
+    int ordinal, is_managed;
 } memories[4096];
 
 static struct Memory *memory_of(uint64_t at, size_t bytes) {
@@ -330,32 +332,57 @@ static void *need_view(uint64_t at, size_t bytes) {
     return view;
 }
 
-EXPORT Result cuMemAllocManaged(uint64_t *at, size_t bytes, Number flags) {
-    ENTER(" %zu %u", bytes, flags);
-    NEED_CONTEXT();
-    if (bytes == 0)
-        return INVALID_VALUE;
+static void enter_memory(struct Memory memory) {
+    pthread_mutex_lock(&lock);
+    int i = 0;
+    while (i < 4096 && memories[i].host != NULL)
+        i++;
+    if (i == 4096)
+        die("too many allocations");
+    memories[i] = memory;
+    pthread_mutex_unlock(&lock);
+}
+
+static uint64_t allocate(size_t bytes, int is_managed) {
     int file = memfd_create("managed", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, bytes) != 0)
         die("no memory file");
     const int both = PROT_READ | PROT_WRITE;
-    void *host = mmap(NULL, bytes, both, MAP_SHARED | MAP_NORESERVE, file, 0);
+    int of_host = file;
+    if (setting("sealed", 0)) {
+        char path[64];
+        snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+        of_host = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    const int for_host = !is_managed ? PROT_NONE : of_host == file ? both : PROT_READ;
+    void *host = mmap(NULL, bytes, for_host, MAP_SHARED | MAP_NORESERVE, of_host, 0);
     void *device = mmap(NULL, bytes, both, MAP_SHARED | MAP_NORESERVE, file, 0);
+    if (of_host != file)
+        close(of_host);
     if (host == MAP_FAILED || device == MAP_FAILED)
         die("no mapping");
     close(file);
     if (setting("dirty", 0))
         memset(device, 0xDB, bytes < (64 << 20) ? bytes : (64 << 20));
-    pthread_mutex_lock(&lock);
-    struct Memory *memory = NULL;
-    for (int i = 0; i < 4096 && memory == NULL; i++)
-        if (memories[i].host == NULL)
-            memory = &memories[i];
-    if (memory == NULL)
-        die("too many allocations");
-    *memory = (struct Memory){host, device, bytes, current->ordinal};
-    pthread_mutex_unlock(&lock);
-    *at = (uintptr_t)host;
+    enter_memory((struct Memory){host, device, bytes, current->ordinal, is_managed});
+    return (uintptr_t)host;
+}
+
+EXPORT Result cuMemAllocManaged(uint64_t *at, size_t bytes, Number flags) {
+    ENTER(" %zu %u", bytes, flags);
+    NEED_CONTEXT();
+    if (bytes == 0)
+        return INVALID_VALUE;
+    *at = allocate(bytes, 1);
+    return SUCCESS;
+}
+
+EXPORT Result cuMemAlloc_v2(uint64_t *at, size_t bytes) {
+    ENTER(" %zu", bytes);
+    NEED_CONTEXT();
+    if (bytes == 0)
+        return INVALID_VALUE;
+    *at = allocate(bytes, 0);
     return SUCCESS;
 }
 
@@ -383,9 +410,12 @@ EXPORT Result cuMemHostAlloc(void **at, size_t bytes, Number flags) {
 }
 
 EXPORT Result cuMemHostGetDevicePointer_v2(uint64_t *device, void *at, Number flags) {
+    static int found; /* of registered pieces */
     ENTER(" %u", flags);
     NEED_CONTEXT();
     *device = (uintptr_t)at;
+    if (device_view(*device, 1) != NULL && ++found == setting("apart", 0))
+        *device += 4096;
     return SUCCESS;
 }
 
@@ -399,16 +429,7 @@ EXPORT Result cuMemFreeHost(void *at) {
 EXPORT Result cuMemHostRegister_v2(void *at, size_t bytes, Number flags) {
     ENTER(" %zu %u", bytes, flags);
     NEED_CONTEXT();
-    pthread_mutex_lock(&lock);
-    for (int i = 0;; i++) {
-        if (i == 4096)
-            die("too many allocations");
-        if (memories[i].host == NULL) {
-            memories[i] = (struct Memory){at, at, bytes, current->ordinal};
-            break;
-        }
-    }
-    pthread_mutex_unlock(&lock);
+    enter_memory((struct Memory){at, at, bytes, current->ordinal, 0});
     return SUCCESS;
 }
 
@@ -431,14 +452,14 @@ EXPORT Result cuPointerGetAttributes(Number count, const int *attributes, void *
     NEED_CONTEXT();
     pthread_mutex_lock(&lock);
     const struct Memory *memory = memory_of(at, 1);
-    struct Memory found = memory == NULL ? (struct Memory){NULL, NULL, 0, -2} : *memory;
+    struct Memory found = memory == NULL ? (struct Memory){NULL, NULL, 0, -2, 0} : *memory;
     pthread_mutex_unlock(&lock);
-    int is_known = found.host != NULL, is_managed = found.host != found.device;
+    int is_known = found.host != NULL, is_registered = found.host == found.device;
     for (Number i = 0; i < count; i++) {
         switch (attributes[i]) {
-        case MEMORY_TYPE: *(Number *)values[i] = !is_known ? 0 : is_managed ? 2 : 1; break;
+        case MEMORY_TYPE: *(Number *)values[i] = !is_known ? 0 : is_registered ? 1 : 2; break;
         case DEVICE_POINTER: *(uint64_t *)values[i] = is_known ? at : 0; break;
-        case IS_MANAGED: *(Number *)values[i] = is_managed; break;
+        case IS_MANAGED: *(Number *)values[i] = found.is_managed; break;
         case DEVICE_ORDINAL: *(int *)values[i] = found.ordinal; break;
         case RANGE_START: *(uint64_t *)values[i] = (uintptr_t)found.host; break;
         case RANGE_SIZE: *(size_t *)values[i] = found.bytes; break;

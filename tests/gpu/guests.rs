@@ -14,10 +14,10 @@ use crate::harness::{
 use crate::rig::{
     WORD, assert_fails, assert_sound, count, cuda, guest, guest_text, ptr, trusted, trusted_on,
 };
-use crate::runner::{Case, either, gpu, two_gpus};
+use crate::runner::{Case, either, gpu, memories, two_gpus};
 
 pub(crate) const CASES: &[Case] = &[
-    either(
+    memories(
         "the_vector_add_guest_prints_its_sums",
         the_vector_add_guest_prints_its_sums,
     ),
@@ -25,7 +25,7 @@ pub(crate) const CASES: &[Case] = &[
         "a_guests_kernel_needs_the_embedders_word",
         a_guests_kernel_needs_the_embedders_word,
     ),
-    either(
+    memories(
         "instances_work_side_by_side_on_memories_of_their_own",
         instances_work_side_by_side_on_memories_of_their_own,
     ),

@@ -8,7 +8,7 @@ use crate::harness::{
     DATA_AT, GROW, Harness, KIT, LinearMemory, PAGE_BYTES, Setup, guest_text_with, name, u32_val,
 };
 use crate::rig::{assert_sound, guest, ptr, trusted};
-use crate::runner::{Case, either};
+use crate::runner::{Case, either, memories};
 
 pub(crate) const CASES: &[Case] = &[
     either(
@@ -19,31 +19,31 @@ pub(crate) const CASES: &[Case] = &[
         "an_instance_in_used_memory_finds_zeroes",
         an_instance_in_used_memory_finds_zeroes,
     ),
-    either(
+    memories(
         "an_instance_after_one_without_kernels_has_zeroes_and_its_own_bounds",
         an_instance_after_one_without_kernels_has_zeroes_and_its_own_bounds,
     ),
-    either(
+    memories(
         "growth_keeps_the_base_and_kernels_reach_it",
         growth_keeps_the_base_and_kernels_reach_it,
     ),
-    either(
+    memories(
         "a_guests_access_out_of_bounds_traps",
         a_guests_access_out_of_bounds_traps,
     ),
-    either(
+    memories(
         "a_guest_cannot_touch_device_buffers",
         a_guest_cannot_touch_device_buffers,
     ),
-    either(
+    memories(
         "data_segments_are_seen_by_kernels",
         data_segments_are_seen_by_kernels,
     ),
-    either(
+    memories(
         "of_several_memories_the_one_named_memory_is_the_kernels",
         of_several_memories_the_one_named_memory_is_the_kernels,
     ),
-    either("a_prefetch_changes_nothing", a_prefetch_changes_nothing),
+    memories("a_prefetch_changes_nothing", a_prefetch_changes_nothing),
 ];
 
 const PEEK: &str = r#"

@@ -1,19 +1,20 @@
 //! Where memory lies: what a hint moves, what an embedder's own memory is good for, and what is counted.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use abi::AbiError;
 use abi::argv::Arg;
 use abi::info::{FEATURE_COOPERATIVE, FEATURE_PREFETCH};
-use device::Health;
+use device::{Health, HostAddr};
 use host::{Limits, check_engine};
 use wasmtime::Val;
 
 use crate::embedder::{self, Kind};
 use crate::fake::calls;
 use crate::harness::{DATA_AT, Harness, KIT, PAGE_BYTES, Setup, Shape, u32_val};
-use crate::rig::{assert_fails, assert_sound, cuda, guest, guest_text, ptr, trusted};
+use crate::rig::{
+    assert_fails, assert_nothing_is_reserved, assert_sound, cuda, guest, guest_text, ptr, trusted,
+};
 use crate::runner::{Case, either, gpu, scripted};
 
 pub(crate) const CASES: &[Case] = &[
@@ -112,6 +113,9 @@ fn assert_is_the_kernels(kind: Kind) {
         assert_eq!(prefetch(&mut guest, DATA_AT, 64, side), 0);
     }
     assert_eq!(cuda().regions().reserved_bytes(), 0);
+    let base = HostAddr::from_ptr(guest.memory.data_ptr(&guest.store)).unwrap();
+    let adopted = cuda().adopt(base, u64::from(guest.memory_bytes())).unwrap();
+    assert!(!adopted.unwrap().serves_confined());
     assert_sound(&mut guest);
 }
 
@@ -176,11 +180,7 @@ fn all_address_space_is_given_back() {
         assert!(one.call(abi::FN_ALLOC, &[Val::I64(1 << 20)]) > 0);
         one.assert_usable();
     }
-    let begin = Instant::now();
-    while device.regions().reserved_bytes() > 0 {
-        assert!(begin.elapsed() < Duration::from_secs(10));
-        thread::sleep(Duration::from_millis(1));
-    }
+    assert_nothing_is_reserved(&device);
 }
 
 /// `passes(in, out, count, passes)`: adds up `count` groups of four words, so many times. The count is a multiple of four

@@ -1,13 +1,17 @@
 //! What the cases share: the device under test, guests on it whose kernels the embedder answers for, and arguments.
 
 use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use abi::AbiError;
 use abi::argv::Arg;
+use device::cuda::{GuestMemory, device_with};
 use device::{Device, Health, Selector};
 use host::{Trust, TrustedByEmbedder};
 
 use crate::harness::{DATA_AT, GROW, Harness, KIT, Setup, Shape, guest_text_with, name};
+use crate::runner::takes_exact_memory;
 
 /// Kernels that go wrong where they are told to.
 pub(crate) const FAULTS: &str = include_str!("../../fixtures/kernels/faults.ptx");
@@ -18,7 +22,13 @@ pub(crate) const WORD: Trust = Trust::Embedder(TrustedByEmbedder::i_vouch_for_th
 /// The first CUDA device, which all of the process share.
 pub(crate) fn cuda() -> Arc<dyn Device> {
     static DEVICE: OnceLock<Arc<dyn Device>> = OnceLock::new();
-    Arc::clone(DEVICE.get_or_init(|| device::open(Selector::Cuda(0)).unwrap()))
+    Arc::clone(DEVICE.get_or_init(|| {
+        if takes_exact_memory() {
+            device_with(0, GuestMemory::Exact).unwrap()
+        } else {
+            device::open(Selector::Cuda(0)).unwrap()
+        }
+    }))
 }
 
 /// An instance on `device` whose kernels the embedder answers for.
@@ -77,4 +87,14 @@ pub(crate) fn count(guest: &mut Harness, kernel: i64) -> u32 {
 pub(crate) fn launch_kit(guest: &mut Harness, entry: &str, args: &[Arg<'_>]) -> i64 {
     let kernel = guest.kernel(KIT, entry);
     guest.launch(kernel, Shape::ONE, args)
+}
+
+/// Regions that are gone are given back in the background.
+#[track_caller]
+pub(crate) fn assert_nothing_is_reserved(device: &Arc<dyn Device>) {
+    let begin = Instant::now();
+    while device.regions().reserved_bytes() > 0 {
+        assert!(begin.elapsed() < Duration::from_secs(10));
+        thread::sleep(Duration::from_millis(1));
+    }
 }

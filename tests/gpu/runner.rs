@@ -16,6 +16,13 @@ use crate::fake::{self, Library};
 const CASE: &str = "WASI_CUDA_GPU_CASE";
 /// The process that looks for devices.
 const PROBE: &str = "which devices are there";
+/// Whether the process takes guest memory of exactly the guest's size: see [`takes_exact_memory`].
+const EXACT: &str = "WASI_CUDA_GPU_CASE_EXACT";
+/// A driver on whose device guest memory cannot be guarded: it has no concurrent managed access.
+const UNGUARDED: Library = Library {
+    script: "attribute.89=0",
+    ..Library::ORDINARY
+};
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// A test: its name and its body, which panics where it fails.
@@ -35,6 +42,8 @@ enum On {
     Gpus(u32),
     /// A GPU, and the fake driver too.
     Either,
+    /// The same, each with guarded guest memory and with memory of exactly the guest's size.
+    Memories,
 }
 
 /// A case for a GPU.
@@ -52,6 +61,12 @@ pub(crate) const fn two_gpus(name: &'static str, body: fn()) -> Case {
 /// A case for a GPU that the fake driver can play too.
 pub(crate) const fn either(name: &'static str, body: fn()) -> Case {
     let on = On::Either;
+    Case { name, body, on }
+}
+
+/// A case of [`either`] for both kinds of guest memory.
+pub(crate) const fn memories(name: &'static str, body: fn()) -> Case {
+    let on = On::Memories;
     Case { name, body, on }
 }
 
@@ -108,12 +123,20 @@ pub(crate) fn run(cases: &[Case]) -> ExitCode {
     }
     let mut trials = Vec::new();
     for &case in cases {
+        let gpus = |kind, count| on_gpus(case, kind, count, &machine);
+        let fake = |kind, library| on_fake(case, kind, library, compiler.is_ok());
         match case.on {
-            On::Gpus(count) => trials.push(on_gpus(case, count, &machine)),
-            On::Fake(library) => trials.push(on_fake(case, library, compiler.is_ok())),
+            On::Gpus(count) => trials.push(gpus(Memory::Usual, count)),
+            On::Fake(library) => trials.push(fake(Memory::Usual, library)),
             On::Either => {
-                trials.push(on_gpus(case, 1, &machine));
-                trials.push(on_fake(case, Library::ORDINARY, compiler.is_ok()));
+                trials.push(gpus(Memory::Usual, 1));
+                trials.push(fake(Memory::Usual, Library::ORDINARY));
+            }
+            On::Memories => {
+                trials.push(gpus(Memory::Usual, 1));
+                trials.push(gpus(Memory::Exact, 1));
+                trials.push(fake(Memory::Usual, Library::ORDINARY));
+                trials.push(fake(Memory::Exact, UNGUARDED));
             }
         }
     }
@@ -122,8 +145,30 @@ pub(crate) fn run(cases: &[Case]) -> ExitCode {
     conclusion.exit_code()
 }
 
-fn on_gpus(case: Case, count: u32, machine: &Machine) -> Trial {
-    let name = format!("gpu::{}", case.name);
+/// What guest memory a case runs on.
+#[derive(Clone, Copy, PartialEq)]
+enum Memory {
+    Exact,
+    /// What the device takes by itself.
+    Usual,
+}
+
+impl Memory {
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Exact => "exact::",
+            Self::Usual => "",
+        }
+    }
+}
+
+/// In a child process: whether guest memory of exactly the guest's size is wanted where guarded memory is to be had.
+pub(crate) fn takes_exact_memory() -> bool {
+    env::var_os(EXACT).is_some()
+}
+
+fn on_gpus(case: Case, memory: Memory, count: u32, machine: &Machine) -> Trial {
+    let name = format!("gpu::{}{}", memory.folder(), case.name);
     let required = env::var_os("WASI_CUDA_REQUIRE_GPU").is_some_and(|it| it == "1");
     let absent = |kind: &str, reason: String, must_be: bool| {
         Trial::test(name.clone(), move || Err(reason.into()))
@@ -137,12 +182,18 @@ fn on_gpus(case: Case, count: u32, machine: &Machine) -> Trial {
             let reason = format!("{count} GPUs are needed, {found} found");
             absent("too few GPUs", reason, false)
         }
-        Machine::Devices(_) => Trial::test(name, move || run_child(process(case.name))),
+        Machine::Devices(_) => Trial::test(name, move || {
+            let mut process = process(case.name);
+            if memory == Memory::Exact {
+                process.env(EXACT, "1");
+            }
+            run_child(process)
+        }),
     }
 }
 
-fn on_fake(case: Case, library: Library, can_build: bool) -> Trial {
-    let name = format!("fake::{}", case.name);
+fn on_fake(case: Case, memory: Memory, library: Library, can_build: bool) -> Trial {
+    let name = format!("fake::{}{}", memory.folder(), case.name);
     if !can_build {
         let unbuilt = || Err("there is no C compiler".into());
         return Trial::test(name, unbuilt)

@@ -14,7 +14,7 @@ use crate::harness::{
     DATA_AT, Guest, Harness, KIT, PAGE_BYTES, Setup, Shape, Way, block_on, encode, name, u32_val,
 };
 use crate::rig::{assert_fails, assert_sound, cuda, guest, ptr, trusted};
-use crate::runner::{Case, either};
+use crate::runner::{Case, either, memories};
 
 pub(crate) const CASES: &[Case] = &[
     either("a_deadline_is_told_in_time", a_deadline_is_told_in_time),
@@ -26,7 +26,7 @@ pub(crate) const CASES: &[Case] = &[
         "an_instance_whose_kernel_goes_on_is_quarantined",
         an_instance_whose_kernel_goes_on_is_quarantined,
     ),
-    either(
+    memories(
         "a_store_dropped_in_mid_kernel_keeps_nobody_waiting",
         a_store_dropped_in_mid_kernel_keeps_nobody_waiting,
     ),

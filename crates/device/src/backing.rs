@@ -18,6 +18,11 @@ pub(crate) trait Backing: Debug + Send + Sync {
     /// What kernels take for offset 0 of the window.
     fn pointer_base(&self) -> u64;
 
+    /// What kernels take for an offset of the window, in linear memory or in a buffer.
+    fn pointer(&self, at: u64) -> u64 {
+        self.pointer_base() + at
+    }
+
     /// Whether it is a whole window with its guards, which confined kernels need: see `Region::serves_confined`.
     fn serves_confined(&self) -> bool;
 

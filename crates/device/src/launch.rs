@@ -331,7 +331,7 @@ impl Launch {
             }
         };
         // Pointers are made what the region's device takes here and nowhere else.
-        let pointer_base = region.as_ref().map_or(0, |region| region.pointer_base());
+        let pointer = |offset| region.as_ref().map_or(0, |region| region.pointer(offset));
         launch.params.reset(arguments.signature.size as usize);
         for (value, parameter) in arguments.values.iter().zip(&arguments.signature.parameters) {
             let at = parameter.offset as usize;
@@ -341,9 +341,9 @@ impl Launch {
                 Value::F64(value) => launch.params.put(at, &value.to_le_bytes()),
                 Value::I32(value) => launch.params.put(at, &value.to_le_bytes()),
                 Value::I64(value) => launch.params.put(at, &value.to_le_bytes()),
-                Value::Pointer { offset, .. } => launch
-                    .params
-                    .put(at, &(pointer_base + offset).to_le_bytes()),
+                Value::Pointer { offset, .. } => {
+                    launch.params.put(at, &pointer(offset).to_le_bytes())
+                }
                 Value::U32(value) => launch.params.put(at, &value.to_le_bytes()),
                 Value::U64(value) => launch.params.put(at, &value.to_le_bytes()),
             }

@@ -124,10 +124,10 @@ impl Region {
         self.backing.base()
     }
 
-    /// The number that kernels of the region's device find at offset 0: pointer arguments are this plus their offset. It
-    /// is 0 where kernels see offsets, as on the CPU device; a kernel that goes to a GPU as it is sees host addresses.
-    pub(crate) fn pointer_base(&self) -> u64 {
-        self.backing.pointer_base()
+    /// What a kernel of the region's device is given for an offset: the offset itself where kernels see offsets, as on the CPU
+    /// device; a kernel that goes to a GPU as it is sees addresses.
+    pub(crate) fn pointer(&self, offset: u64) -> u64 {
+        self.backing.pointer(offset)
     }
 
     /// Whether a kernel that is confined to the window may run here: every address of the window, and of the guards beside it,

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use abi::AbiError;
-use device::{DeviceKind, Error, Selector};
+use abi::argv::Arg;
+use device::{DeviceKind, Error, Health, HostAddr, Selector};
 
 use super::{
     assert_all_given_back, everything_works_and_is_given_back, guest, instance_failure, number,
@@ -12,7 +13,7 @@ use super::{
 use crate::fake::{Form, Library, calls, calls_of};
 use crate::guests::memory_of_another_device_is_refused;
 use crate::harness::{KIT, Shape, VECADD, Way, encode};
-use crate::rig::assert_fails;
+use crate::rig::{assert_fails, assert_nothing_is_reserved, ptr};
 use crate::runner::{Case, scripted, with_library};
 
 /// A driver without some functions.
@@ -120,7 +121,22 @@ pub(crate) const CASES: &[Case] = &[
     scripted(
         "no_concurrent_access",
         "attribute.89=0",
-        no_concurrent_access,
+        guest_memory_is_exact,
+    ),
+    scripted(
+        "pages_of_managed_memory_that_cannot_be_opened",
+        "sealed=1",
+        guest_memory_is_exact,
+    ),
+    scripted(
+        "memory_is_registered_apart",
+        "apart=2;attribute.89=0",
+        growth_apart_from_the_rest_fails,
+    ),
+    scripted(
+        "registering_memory_fails",
+        "cuMemHostRegister_v2=2;attribute.89=0",
+        no_instance_without_registered_memory,
     ),
     scripted(
         "no_cooperative_launches",
@@ -278,10 +294,49 @@ fn a_device_that_is_not_there() {
     }
 }
 
-fn no_concurrent_access() {
-    let text = instance_failure(&open());
-    assert!(text.contains("concurrentManagedAccess is 0"), "{text}");
+/// Guest memory that cannot be guarded is registered with the driver, and that is said.
+fn guest_memory_is_exact() {
+    {
+        let device = open();
+        let remarks = device.remarks();
+        let want = "guests on registered host memory, for trusted kernels only (";
+        assert!(remarks[0].starts_with(want), "{remarks:?}");
+        assert!(!device.abilities().prefetch);
+        let mut guest = guest();
+        let kernel = guest.kernel(KIT, "k_store");
+        for more in [0, 1, 30] {
+            guest.grow(more);
+            let last = guest.memory_bytes() - 4;
+            guest.run(kernel, &[ptr(last, 4), Arg::U32(last)]);
+            assert_eq!(guest.read_u32(last), last);
+        }
+        let base = HostAddr::from_ptr(guest.memory.data_ptr(&guest.store)).unwrap();
+        let region = device.regions().find(base).unwrap();
+        assert!(!region.serves_confined());
+        guest.assert_usable();
+    }
     assert_all_given_back();
+    let registered = calls_of("cuMemHostRegister_v2");
+    assert!(registered >= 3);
+    assert_eq!(registered, calls_of("cuMemHostUnregister"));
+}
+
+/// A range that the device finds elsewhere is no part of a window.
+fn growth_apart_from_the_rest_fails() {
+    let mut guest = guest();
+    let pages = i64::from(guest.memory_bytes() >> 16);
+    assert_eq!(guest.grow(1), -1);
+    guest.assert_usable();
+    assert_eq!(guest.grow(1), pages);
+    guest.assert_usable();
+}
+
+fn no_instance_without_registered_memory() {
+    let device = open();
+    let text = instance_failure(&device);
+    assert!(text.contains(&number()), "{text}");
+    assert_eq!(device.health(), Health::Good);
+    assert_nothing_is_reserved(&device);
 }
 
 fn no_cooperative_launches() {

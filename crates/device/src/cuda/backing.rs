@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use super::context::Context;
-use super::memory::{BLOCK_BYTES, Place, Reservation};
+use super::memory::{BLOCK_BYTES, Place, Reservation, free_bytes};
 use super::reaper::{Garbage, Reaper};
 use super::spares::Spare;
 use super::stream::Lanes;
@@ -30,7 +30,7 @@ const GRAIN_BYTES: u64 = 64 << 10;
 
 /// How often a memory may grow. The operating system never joins opened pages of a driver with their neighbours, so each
 /// growth costs one of the mappings that the whole process may have (`vm.max_map_count`, 65,530 by default).
-const MOST_GROWTHS: u32 = 4_096;
+pub(super) const MOST_GROWTHS: u32 = 4_096;
 
 /// Open memory that is cleared for the next instance, or opened ahead of need, at most. Clearing as much takes 50 microseconds; the
 /// first touch of new memory alone takes 130.
@@ -111,22 +111,23 @@ impl ManagedBacking {
     fn advise(&self, range: Range<usize>, place: Place) -> Result<(), Error> {
         advise(self.reservation(), range, place)
     }
+}
 
-    /// Refuses a buffer that would push other memory out of the device: the driver would take it from running kernels.
-    fn has_room(&self, bytes: u64) -> Result<(), Error> {
-        let Some(free) = hint(self.reservation().memory().free_bytes())? else {
-            return Ok(());
-        };
-        let available = free.saturating_sub(SPARE_BYTES);
-        if bytes <= available {
-            return Ok(());
-        }
-        Err(Error::OutOfMemory {
-            what: "a device buffer",
-            requested: bytes,
-            available,
-        })
+/// Refuses a buffer that would push other memory out of the device: the driver would take it from running kernels. Enter the
+/// context first.
+pub(super) fn has_room(context: &Context, bytes: u64) -> Result<(), Error> {
+    let Some(free) = hint(free_bytes(context))? else {
+        return Ok(());
+    };
+    let available = free.saturating_sub(SPARE_BYTES);
+    if bytes <= available {
+        return Ok(());
     }
+    Err(Error::OutOfMemory {
+        what: "a device buffer",
+        requested: bytes,
+        available,
+    })
 }
 
 fn failed(what: &'static str, error: &std::io::Error) -> Error {
@@ -232,7 +233,7 @@ impl Backing for ManagedBacking {
     fn carve(&self, pages: Range<u64>) -> Result<(), Error> {
         self.is_used.store(true, Ordering::Release);
         let lane = self.lanes.for_copy()?;
-        self.has_room(pages.end - pages.start)?;
+        has_room(self.lanes.context(), pages.end - pages.start)?;
         let (memory, pages) = (self.reservation().memory(), inside(pages));
         self.advise(pages.clone(), Place::Device)?;
         memory.prefetch(lane.stream(), pages.clone(), Place::Device)?;

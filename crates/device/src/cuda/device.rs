@@ -11,6 +11,7 @@ use super::backing::{Fresh, LEAD_BYTES, ManagedBacking, fresh};
 use super::cache::{Cache, CacheCounters};
 use super::context::{Context, Ordinal};
 use super::core::Core;
+use super::exact::ExactBacking;
 use super::occupancy;
 use super::poller::Poller;
 use super::probe::{MemoryTraits, Probe};
@@ -43,7 +44,55 @@ pub struct CudaDevice {
     modules: Cache<Arc<Loaded>>,
     core: Arc<Core>,
     memory: MemoryTraits,
-    fresh: Fresh,
+    strategy: Strategy,
+}
+
+/// How linear memory is made reachable for a CUDA device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GuestMemory {
+    /// The whole window is managed memory whose pages are closed to the host past the end of linear memory. Where the host cannot
+    /// do that, [`Exact`](Self::Exact).
+    #[default]
+    Guarded,
+    /// Exactly what the guest has is memory of the host that is registered with the driver. It serves kernels that the embedder
+    /// vouches for only, and is never moved to the device.
+    Exact,
+}
+
+/// What was found to work.
+#[derive(Debug)]
+enum Strategy {
+    /// [`GuestMemory::Exact`], and why.
+    Exact(String),
+    /// [`GuestMemory::Guarded`].
+    Guarded(Fresh),
+}
+
+impl Strategy {
+    fn find(wanted: GuestMemory, traits: MemoryTraits, lanes: &Arc<Lanes>) -> Result<Self, Error> {
+        if wanted == GuestMemory::Exact {
+            return Ok(Self::Exact("as asked for".into()));
+        }
+        if !traits.concurrent_managed_access {
+            return Ok(Self::Exact("no concurrent managed access".into()));
+        }
+        match fresh(lanes) {
+            Ok(fresh) => Ok(Self::Guarded(fresh)),
+            // The operating system's words; what the driver says is another error.
+            Err(Error::Backend { what, reason }) => Ok(Self::Exact(format!("{what}: {reason}"))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Where guests are, for people.
+    fn remark(&self) -> String {
+        match self {
+            Self::Exact(why) => {
+                format!("guests on registered host memory, for trusted kernels only ({why})")
+            }
+            Self::Guarded(_) => "guests on managed memory".into(),
+        }
+    }
 }
 
 impl CudaDevice {
@@ -51,20 +100,22 @@ impl CudaDevice {
     ///
     /// # Errors
     /// What the driver says. [`Error::NotAvailable`] is for [`open`](crate::open) to tell.
-    pub(super) fn open(number: u32) -> Result<Arc<Self>, Error> {
-        static OPEN: Mutex<BTreeMap<u32, Weak<CudaDevice>>> = Mutex::new(BTreeMap::new());
+    pub(super) fn open(number: u32, wanted: GuestMemory) -> Result<Arc<Self>, Error> {
+        static OPEN: Mutex<BTreeMap<(u32, GuestMemory), Weak<CudaDevice>>> =
+            Mutex::new(BTreeMap::new());
 
         // Held while opening, so that nobody opens a second one.
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(device) = open.get(&number).and_then(Weak::upgrade) {
+        let key = (number, wanted);
+        if let Some(device) = open.get(&key).and_then(Weak::upgrade) {
             return Ok(device);
         }
-        let device = Arc::new(Self::start(number)?);
-        open.insert(number, Arc::downgrade(&device));
+        let device = Arc::new(Self::start(number, wanted)?);
+        open.insert(key, Arc::downgrade(&device));
         Ok(device)
     }
 
-    fn start(number: u32) -> Result<Self, Error> {
+    fn start(number: u32, wanted: GuestMemory) -> Result<Self, Error> {
         let ordinal = Ordinal::find(number)?;
         let Probe {
             info,
@@ -73,16 +124,12 @@ impl CudaDevice {
         } = Probe::of(ordinal)?;
         let context = Context::retain(ordinal)?;
         let lanes = Lanes::new(&context)?;
-        let fresh = if memory.concurrent_managed_access {
-            fresh(&lanes)?
-        } else {
-            Fresh::Anything
-        };
+        let strategy = Strategy::find(wanted, memory, &lanes)?;
         tracing::info!(
             number,
             name = info.name,
             ?memory,
-            ?fresh,
+            ?strategy,
             "opened a CUDA device"
         );
         let of_poller = Arc::clone(&context);
@@ -106,8 +153,17 @@ impl CudaDevice {
             modules: Cache::new(MOST_MODULES, MOST_TEXT_BYTES),
             core: Arc::new(core),
             memory,
-            fresh,
+            strategy,
         })
+    }
+
+    /// How linear memory is made reachable, and why it is so where it is not [`GuestMemory::Guarded`].
+    #[must_use]
+    pub fn guest_memory(&self) -> (GuestMemory, Option<&str>) {
+        match &self.strategy {
+            Strategy::Exact(why) => (GuestMemory::Exact, Some(why)),
+            Strategy::Guarded(_) => (GuestMemory::Guarded, None),
+        }
     }
 
     /// How it shares memory with its host.
@@ -149,18 +205,15 @@ impl Device for CudaDevice {
     }
 
     fn new_region(&self, spec: RegionSpec) -> Result<Arc<Region>, Error> {
-        if !self.memory.concurrent_managed_access {
-            let reason = "host and device cannot use managed memory at the same time here (concurrentManagedAccess is 0), \
-                          so guest memory cannot be device memory";
-            return Err(Error::NotAvailable {
-                reason: reason.into(),
-            });
-        }
         let core = &self.core;
         Region::on(&core.regions, spec, LEAD_BYTES as u64, |charge| {
             let (lanes, reaper, initial) = (&core.lanes, &core.reaper, spec.initial_bytes);
-            let backing = ManagedBacking::reserve(lanes, reaper, self.fresh, charge, initial)?;
-            Ok(Box::new(backing))
+            Ok(match self.strategy {
+                Strategy::Exact(_) => Box::new(ExactBacking::reserve(lanes, reaper, charge)?),
+                Strategy::Guarded(fresh) => Box::new(ManagedBacking::reserve(
+                    lanes, reaper, fresh, charge, initial,
+                )?),
+            })
         })
     }
 
@@ -199,12 +252,13 @@ impl Device for CudaDevice {
     fn abilities(&self) -> Abilities {
         Abilities {
             cooperative: self.core.runs_cooperative,
-            prefetch: true,
+            prefetch: matches!(self.strategy, Strategy::Guarded(_)),
         }
     }
 
     fn remarks(&self) -> Vec<String> {
-        let mut remarks = self.memory.remarks();
+        let mut remarks = vec![self.strategy.remark()];
+        remarks.extend(self.memory.remark());
         remarks.extend(self.modules.counters().remark());
         let failures = occupancy::failures();
         if failures > 0 {

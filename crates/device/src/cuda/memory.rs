@@ -1,6 +1,9 @@
-//! Managed memory: one allocation that host and device reach at the same addresses ([`Managed`]), and such an allocation whose
-//! pages are closed to the host until they are opened ([`Reservation`]).
-#![expect(unsafe_code, reason = "allocates, frees and copies managed memory")]
+//! Memory of the driver's making ([`Allocation`]): the device's own, or managed memory, which host and device reach at the same
+//! addresses; and managed memory whose pages are closed to the host until they are opened ([`Reservation`]).
+#![expect(
+    unsafe_code,
+    reason = "allocates, frees and copies the driver's memory"
+)]
 
 use std::fmt;
 use std::ops::Range;
@@ -21,6 +24,15 @@ pub(super) const BLOCK_BYTES: usize = 2 << 20;
 /// `CU_DEVICE_CPU` of cuda.h: the host as a place of memory.
 const HOST: CUdevice = -1;
 
+/// Bytes of the device's memory that nothing takes at present. Enter the context first.
+pub(super) fn free_bytes(context: &Context) -> Result<u64, Error> {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: both are live places for one size.
+    let result = unsafe { sys::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
+    context.check("asking for free memory", result)?;
+    Ok(free as u64)
+}
+
 /// Where pages should lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
@@ -30,16 +42,16 @@ pub(super) enum Place {
     Host,
 }
 
-/// A managed allocation. Frees may wait for kernels: only the reaper drops one that was in use.
-pub(super) struct Managed {
+/// An allocation. Frees may wait for kernels: only the reaper drops one that was in use.
+pub(super) struct Allocation {
     base: u64,
     bytes: usize,
     context: Arc<Context>,
 }
 
-impl Managed {
-    /// Allocates at least `bytes`, in whole blocks. Enter the context first.
-    fn allocate(context: &Arc<Context>, bytes: usize) -> Result<Self, Error> {
+impl Allocation {
+    /// Allocates at least `bytes` of managed memory, in whole blocks. Enter the context first.
+    fn managed(context: &Arc<Context>, bytes: usize) -> Result<Self, Error> {
         let too_large = || Error::OutOfMemory {
             what: "managed memory of the CUDA device",
             requested: bytes as u64,
@@ -53,15 +65,39 @@ impl Managed {
         // SAFETY: `base` is a live place for one device address.
         let result = unsafe { sys::cuMemAllocManaged(&raw mut base, bytes, flags) };
         match check("allocating managed memory", result) {
-            Ok(()) => {}
-            Err(failure) if failure.code == code::OUT_OF_MEMORY => return Err(too_large()),
-            Err(failure) => return Err(context.error(failure)),
+            Ok(()) => Ok(Self::made(context, base, bytes)),
+            Err(failure) if failure.code == code::OUT_OF_MEMORY => Err(too_large()),
+            Err(failure) => Err(context.error(failure)),
         }
-        Ok(Self {
+    }
+
+    /// Allocates memory of the device alone. Enter the context first.
+    pub(super) fn on_device(context: &Arc<Context>, bytes: usize) -> Result<Self, Error> {
+        let mut base = 0;
+        // SAFETY: `base` is a live place for one device address.
+        let result = unsafe { sys::cuMemAlloc_v2(&raw mut base, bytes) };
+        match check("allocating device memory", result) {
+            Ok(()) => Ok(Self::made(context, base, bytes)),
+            Err(failure) if failure.code == code::OUT_OF_MEMORY => Err(Error::OutOfMemory {
+                what: "memory of the CUDA device",
+                requested: bytes as u64,
+                available: 0,
+            }),
+            Err(failure) => Err(context.error(failure)),
+        }
+    }
+
+    fn made(context: &Arc<Context>, base: u64, bytes: usize) -> Self {
+        Self {
             base,
             bytes,
             context: Arc::clone(context),
-        })
+        }
+    }
+
+    /// Where the device finds it.
+    pub(super) fn address(&self) -> u64 {
+        self.base
     }
 
     /// The device address of a range of this allocation.
@@ -79,16 +115,7 @@ impl Managed {
         }
     }
 
-    /// Bytes of the device's memory that nothing takes at present. Enter the context first.
-    pub(super) fn free_bytes(&self) -> Result<u64, Error> {
-        let (mut free, mut total) = (0, 0);
-        // SAFETY: both are live places for one size.
-        let result = unsafe { sys::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
-        self.context.check("asking for free memory", result)?;
-        Ok(free as u64)
-    }
-
-    /// Says where pages should lie. Those in the host's memory are mapped for the device; those in its own need not be, since what
+    /// Says where pages of managed memory should lie. Those in the host's memory are mapped for the device; those in its own need not be, since what
     /// the host touches comes back when a kernel does, and mapping them takes as long as moving them. Enter the context first.
     pub(super) fn advise(&self, range: Range<usize>, place: Place) -> Result<(), Error> {
         if range.is_empty() {
@@ -97,7 +124,7 @@ impl Managed {
         let (at, bytes, device) = (self.at(&range), range.len(), self.context.ordinal().raw());
         let preferred = self.processor(place);
         let advice = CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
-        // SAFETY: the range lies in this managed allocation (`at`).
+        // SAFETY: the range lies in this allocation (`at`); the driver refuses what is not managed.
         let result = unsafe { sys::cuMemAdvise(at, bytes, advice, preferred) };
         self.context
             .check("saying where memory should lie", result)?;
@@ -110,7 +137,7 @@ impl Managed {
         self.context.check("saying who uses memory", result)
     }
 
-    /// Starts to move pages.
+    /// Starts to move pages of managed memory.
     pub(super) fn prefetch(
         &self,
         stream: &Stream,
@@ -118,7 +145,7 @@ impl Managed {
         place: Place,
     ) -> Result<(), Error> {
         let (at, bytes, to) = (self.at(&range), range.len(), self.processor(place));
-        // SAFETY: the range lies in this managed allocation (`at`), which is freed by the reaper only, and `stream` is live.
+        // SAFETY: the range lies in this allocation (`at`), which is freed by the reaper only, and `stream` is live.
         let result = unsafe { sys::cuMemPrefetchAsync(at, bytes, to, stream.raw()) };
         self.context.check("moving memory", result)
     }
@@ -156,9 +183,9 @@ impl Managed {
     }
 }
 
-impl Drop for Managed {
+impl Drop for Allocation {
     fn drop(&mut self) {
-        self.context.give_back("freeing managed memory", || {
+        self.context.give_back("freeing memory of the driver", || {
             // SAFETY: this value's own allocation. Launches hold the region that holds it, so no kernel that was started on
             // it still runs, and every copy was awaited.
             unsafe { sys::cuMemFree_v2(self.base) }
@@ -166,9 +193,9 @@ impl Drop for Managed {
     }
 }
 
-impl fmt::Debug for Managed {
+impl fmt::Debug for Allocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Managed")
+        f.debug_struct("Allocation")
             .field("bytes", &self.bytes)
             .finish_non_exhaustive()
     }
@@ -179,7 +206,7 @@ impl fmt::Debug for Managed {
 pub(super) struct Reservation {
     // Fields drop in this order: the mapping may not outlive what it maps.
     pages: Mapping,
-    memory: Managed,
+    memory: Allocation,
     bytes: usize,
 }
 
@@ -190,7 +217,7 @@ impl Reservation {
             what: "closing the pages of managed memory",
             reason,
         };
-        let memory = Managed::allocate(context, bytes)?;
+        let memory = Allocation::managed(context, bytes)?;
         let base = usize::try_from(memory.base).unwrap_or(0);
         if !base.is_multiple_of(page_bytes()) {
             return Err(failed("it does not begin with a page".into()));
@@ -221,7 +248,7 @@ impl Reservation {
     }
 
     /// The device's side.
-    pub(super) fn memory(&self) -> &Managed {
+    pub(super) fn memory(&self) -> &Allocation {
         &self.memory
     }
 }

@@ -11,11 +11,13 @@ mod context;
 mod core;
 mod device;
 mod error;
+mod exact;
 mod flight;
 mod jit;
 mod memory;
 mod module;
 mod occupancy;
+mod pinned;
 mod poller;
 mod probe;
 mod program;
@@ -33,7 +35,7 @@ use crate::device::Device;
 use crate::error::Error;
 
 pub use cache::CacheCounters;
-pub use device::CudaDevice;
+pub use device::{CudaDevice, GuestMemory};
 pub use probe::MemoryTraits;
 
 /// Whether CUDA devices can be used, in one line for people: the driver's version, or why not.
@@ -69,12 +71,20 @@ pub fn devices() -> Result<Vec<String>, Error> {
 /// # Errors
 /// [`Error::NotAvailable`] if it is not there; what a driver that is there but does not work says.
 pub fn device(ordinal: u32) -> Result<Arc<CudaDevice>, Error> {
+    device_with(ordinal, GuestMemory::default())
+}
+
+/// As [`device`], with guest memory of a kind.
+///
+/// # Errors
+/// As [`device`].
+pub fn device_with(ordinal: u32, memory: GuestMemory) -> Result<Arc<CudaDevice>, Error> {
     let count = count()?;
     if ordinal >= count {
         let reason = format!("CUDA device {ordinal} is not there; the driver has {count}");
         return Err(Error::NotAvailable { reason });
     }
-    CudaDevice::open(ordinal)
+    CudaDevice::open(ordinal, memory)
 }
 
 /// Opens the device of an ordinal.
@@ -85,7 +95,7 @@ pub(crate) fn open(ordinal: u32) -> Result<Arc<dyn Device>, Error> {
 /// Opens the first device, if there is one. A driver that is there but does not work is an error.
 pub(crate) fn open_first() -> Result<Option<Arc<dyn Device>>, Error> {
     match presence()? {
-        Presence::Devices(_) => Ok(Some(CudaDevice::open(0)?)),
+        Presence::Devices(_) => Ok(Some(CudaDevice::open(0, GuestMemory::default())?)),
         Presence::NoDevice | Presence::NoDriver(_) => Ok(None),
     }
 }

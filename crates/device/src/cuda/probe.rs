@@ -12,25 +12,17 @@ use crate::device::{DeviceInfo, DeviceKind, DeviceLimits};
 /// How a device and its host share memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryTraits {
-    /// Host and device may both use managed memory while a kernel runs. Guest memory needs it.
+    /// Host and device may both use managed memory while a kernel runs.
     pub concurrent_managed_access: bool,
     /// Kernels reach ordinary host memory. Then a stray address of a trusted kernel is not even a fault.
     pub pageable_memory_access: bool,
 }
 
 impl MemoryTraits {
-    /// The same for people.
-    pub(super) fn remarks(self) -> Vec<String> {
-        let managed = match self.concurrent_managed_access {
-            true => "guests on managed memory",
-            false => {
-                "guests only on memory that the embedder registers (no concurrent managed access)"
-            }
-        };
+    /// What people should know of it.
+    pub(super) fn remark(self) -> Option<String> {
         let pageable = "kernels reach all memory of the process";
-        let pageable = self.pageable_memory_access.then_some(pageable);
-        let remarks = std::iter::once(managed).chain(pageable);
-        remarks.map(str::to_owned).collect()
+        self.pageable_memory_access.then(|| pageable.into())
     }
 }
 
@@ -115,24 +107,4 @@ pub(super) fn driver_version() -> Result<(i32, i32), Failure> {
     let result = unsafe { sys::cuDriverGetVersion(&raw mut version) };
     check("asking the CUDA driver for its version", result)?;
     Ok((version / 1000, version % 1000 / 10))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn remarks_say_where_guests_can_be_and_what_a_stray_address_reaches() {
-        let remarks = |managed, pageable| {
-            let traits = MemoryTraits {
-                concurrent_managed_access: managed,
-                pageable_memory_access: pageable,
-            };
-            traits.remarks().join("; ")
-        };
-        assert_eq!(remarks(true, false), "guests on managed memory");
-        let all = "guests on managed memory; kernels reach all memory of the process";
-        assert_eq!(remarks(true, true), all);
-        assert!(remarks(false, false).contains("no concurrent managed access"));
-    }
 }

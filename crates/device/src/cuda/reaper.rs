@@ -7,8 +7,9 @@ use std::thread::JoinHandle;
 
 use super::backing::prepared;
 use super::context::Context;
-use super::memory::Reservation;
+use super::memory::{Allocation, Reservation};
 use super::module::Binary;
+use super::pinned::Pinned;
 use super::spares::{Spare, Spares};
 use super::threads;
 use crate::error::Error;
@@ -17,8 +18,12 @@ use crate::region::Charge;
 /// Something that nothing uses any more.
 #[derive(Debug)]
 pub(super) enum Garbage {
+    /// A device buffer that was no part of its region's memory.
+    Buffer(Allocation),
     /// A loaded module.
     Module(Binary),
+    /// A region's memory that is registered with the driver.
+    Pinned(Pinned, Charge),
     /// A region's memory.
     Reservation {
         reservation: Reservation,
@@ -84,7 +89,12 @@ impl Drop for Reaper {
 fn reap(receiver: &Receiver<Garbage>, context: &Arc<Context>, spares: &Spares) {
     for garbage in receiver {
         match garbage {
+            Garbage::Buffer(buffer) => drop(buffer),
             Garbage::Module(module) => drop(module),
+            Garbage::Pinned(memory, charge) => {
+                drop(memory);
+                drop(charge);
+            }
             Garbage::Reservation {
                 reservation,
                 charge,
