@@ -15,6 +15,7 @@
  *   sealed=1        the host cannot write to managed memory once its pages were closed
  *   apart=N         the device finds the N-th piece of registered memory 4096 bytes further on
  *   free_mib=N      so much of the device's memory is free
+ *   copy_ms=N       a copy takes so long
  * FAKE_CUDA_LOG names the file to which each call adds a line.
  */
 #define _GNU_SOURCE
@@ -492,10 +493,15 @@ EXPORT Result cuMemPrefetchAsync(uint64_t at, size_t bytes, int device, struct S
     return SUCCESS;
 }
 
+static void take_time(void) {
+    usleep(1000 * setting("copy_ms", 0));
+}
+
 EXPORT Result cuMemsetD8Async(uint64_t at, unsigned char value, size_t bytes, struct Stream *stream) {
     ENTER(" %zu", bytes);
     NEED_CONTEXT();
     alive(stream, STREAM);
+    take_time();
     memset(need_view(at, bytes), value, bytes);
     return SUCCESS;
 }
@@ -504,6 +510,7 @@ EXPORT Result cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, 
     ENTER(" %zu", bytes);
     NEED_CONTEXT();
     alive(stream, STREAM);
+    take_time();
     memcpy(need_view(to, bytes), from, bytes);
     return SUCCESS;
 }
@@ -512,6 +519,7 @@ EXPORT Result cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, struct
     ENTER(" %zu", bytes);
     NEED_CONTEXT();
     alive(stream, STREAM);
+    take_time();
     memcpy(to, need_view(from, bytes), bytes);
     return SUCCESS;
 }

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use abi::argv::Arg;
 use tokio::task::LocalSet;
-use wasmtime::Module;
+use wasmtime::{Module, Val};
 
-use crate::harness::{Guest, KIT, Shape, Way, block_on, encode, linker};
+use crate::harness::{DATA_AT, Guest, KIT, Shape, Way, block_on, encode, linker, u32_val};
 use crate::rig::{assert_sound, guest, guest_text, trusted};
-use crate::runner::{Case, either};
+use crate::runner::{Case, either, scripted};
 
 pub(crate) const CASES: &[Case] = &[
     either(
@@ -20,6 +20,11 @@ pub(crate) const CASES: &[Case] = &[
     either(
         "more_launches_than_a_device_runs_at_once_all_end",
         more_launches_than_a_device_runs_at_once_all_end,
+    ),
+    scripted(
+        "buffers_keep_nobody_waiting",
+        "copy_ms=300",
+        buffers_keep_nobody_waiting,
     ),
 ];
 
@@ -125,4 +130,39 @@ fn wait_for(instances: usize) {
     assert!(ticks.longest < LATE, "{ticks:?}");
     assert!(ticks.count >= 30, "{ticks:?}");
     assert_sound(&mut guest());
+}
+
+/// Making a buffer, writing and reading take the driver so long that the runtime's only thread would not get to its timer.
+fn buffers_keep_nobody_waiting() {
+    let setup = trusted();
+    let engine = setup.engine();
+    let module = Module::new(&engine, guest_text(4)).unwrap();
+    let linker = linker(&engine);
+    let ticks = block_on(LocalSet::new().run_until(async {
+        let started = Guest::start_in(setup.store(&engine), &linker, &module);
+        let mut guest = started.await.unwrap();
+        let is_over = Rc::new(Cell::new(false));
+        let ticker = tokio::task::spawn_local(tick(Rc::clone(&is_over)));
+        let begin = Instant::now();
+        let buffer = guest
+            .call_import(abi::MODULE, abi::FN_ALLOC, &[Val::I64(8)])
+            .await;
+        assert!(buffer > 0, "{}", guest.last_text());
+        guest.write_memory(DATA_AT, b"in, out.");
+        for (import, at) in [(abi::FN_WRITE, DATA_AT), (abi::FN_READ, DATA_AT + 8)] {
+            let copy = [Val::I64(buffer), Val::I64(0), u32_val(at), u32_val(8)];
+            assert_eq!(
+                guest.call_import(abi::MODULE, import, &copy).await,
+                0,
+                "{}",
+                guest.last_text()
+            );
+        }
+        assert_eq!(guest.read_memory(DATA_AT + 8, 8), b"in, out.");
+        assert!(begin.elapsed() >= 3 * SPIN);
+        is_over.set(true);
+        ticker.await.unwrap()
+    }));
+    assert!(ticks.longest < LATE, "{ticks:?}");
+    assert!(ticks.count >= 30, "{ticks:?}");
 }

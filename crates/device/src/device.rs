@@ -45,6 +45,16 @@ pub trait Device: Debug + Send + Sync {
         Ok(())
     }
 
+    /// Runs work that waits for a driver a short while, such as making a buffer or copying to one, away from the caller's
+    /// thread. The default runs it here, which suits a device whose copies are the processor's.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] where too much waits already; the work is dropped.
+    fn transfer(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), Error> {
+        work();
+        Ok(())
+    }
+
     /// Moves a range of a region's linear memory to where it will be used next and calls `done` when it is there, on any thread.
     /// It is a hint: what cannot be moved stays where it is. The default moves nothing, which suits a device on the host's
     /// memory.

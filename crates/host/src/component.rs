@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use device::{MAX_WINDOW_BYTES, Mode, Region, RegionSpec};
 use wasmtime::component::{HasData, Linker, Resource, ResourceTable};
 
+use crate::buffers;
 use crate::context::{HasWasiCuda, Shared, WasiCudaContext};
 use crate::core_abi::contained;
 use crate::error::Error;
@@ -149,7 +150,7 @@ fn give_kernel(shared: &Shared, kernel: i64) -> Result<Resource<KernelHandle>, E
 
 fn give_buffer(shared: &Shared, buffer: i64) -> Result<Resource<BufferHandle>, Error> {
     push(shared, BufferHandle(buffer))
-        .inspect_err(|_| ops::free(shared, buffer).unwrap_or_default())
+        .inspect_err(|_| buffers::free(shared, buffer).unwrap_or_default())
 }
 
 impl Host<'_> {
@@ -329,7 +330,7 @@ impl api::HostBuffer for Host<'_> {
         let shared = self.0.shared();
         let BufferHandle(buffer) = shared.components.resources().delete(buffer)?;
         // Where the device is lost there is nothing to give back.
-        ops::free(shared, buffer).unwrap_or_default();
+        buffers::free(shared, buffer).unwrap_or_default();
         Ok(())
     }
 }

@@ -7,6 +7,7 @@
 //! This crate is not a device: what runs kernels is behind [`Device`]. Nor does it decide what a guest may do beside
 //! CUDA: WASI itself and time limits on guest code are the embedder's.
 
+mod buffers;
 pub mod component;
 mod context;
 mod core_abi;

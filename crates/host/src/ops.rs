@@ -7,7 +7,7 @@ use abi::info::{self, DeviceInfo, KernelInfo, ParamClass, ParamInfo, TrapInfo, T
 use device::{Device, Side};
 use tokio::sync::oneshot;
 
-use crate::context::{Buffer, LaunchPermit, Shared};
+use crate::context::{LaunchPermit, Shared};
 use crate::error::Error;
 use crate::event::Event;
 use crate::guest_mem::{GuestMemory, GuestSlice};
@@ -306,87 +306,6 @@ fn trap_kind(kind: device::TrapKind) -> TrapKind {
         device::TrapKind::OutOfBounds => TrapKind::OutOfBounds,
         device::TrapKind::TrapInstruction => TrapKind::TrapInstruction,
     }
-}
-
-/// A device buffer of `bytes` zero bytes.
-pub(crate) fn alloc(
-    shared: &Shared,
-    memory: &mut GuestMemory<'_>,
-    bytes: u64,
-) -> Result<i64, Error> {
-    let device = shared.device()?;
-    if bytes == 0 {
-        return Err(Error::Value {
-            what: "the size of a buffer",
-            given: 0,
-            expected: "at least 1",
-        });
-    }
-    let limit = shared.limits.buffer_bytes;
-    if bytes > limit {
-        return Err(Error::Quota {
-            what: "bytes of one device buffer",
-            given: bytes,
-            limit,
-        });
-    }
-    let charge = [
-        shared.quotas.buffers.take(1)?,
-        shared.quotas.buffer_bytes.take(bytes)?,
-    ];
-    let region = memory.addressable(device)?;
-    let region = region.ok_or(Error::MemoryNotOfDevice)?;
-    shared.add_buffer(region.carve(bytes)?, charge)
-}
-
-/// Gives a buffer back.
-pub(crate) fn free(shared: &Shared, buffer: i64) -> Result<(), Error> {
-    shared.device()?;
-    shared.remove_buffer(buffer)
-}
-
-/// One copy between guest memory and a buffer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CopyCall {
-    pub(crate) buffer: i64,
-    pub(crate) at: u64,
-    pub(crate) guest: GuestSlice,
-}
-
-/// The buffer of a copy that lies in it.
-pub(crate) fn buffer_of(shared: &Shared, call: CopyCall) -> Result<Arc<Buffer>, Error> {
-    shared.device()?;
-    let buffer = shared.buffer(call.buffer)?;
-    let (at, len, size) = (call.at, u64::from(call.guest.len), buffer.memory.bytes());
-    if at.checked_add(len).is_none_or(|end| end > size) {
-        return Err(Error::BufferRange {
-            what: "a copy",
-            at,
-            len,
-            size,
-        });
-    }
-    Ok(buffer)
-}
-
-/// Copies guest memory into a buffer.
-pub(crate) fn write(
-    shared: &Shared,
-    memory: &GuestMemory<'_>,
-    call: CopyCall,
-) -> Result<(), Error> {
-    let buffer = buffer_of(shared, call)?;
-    Ok(buffer.memory.write(call.at, memory.read(call.guest)?)?)
-}
-
-/// Copies from a buffer into guest memory.
-pub(crate) fn read(
-    shared: &Shared,
-    memory: &mut GuestMemory<'_>,
-    call: CopyCall,
-) -> Result<(), Error> {
-    let buffer = buffer_of(shared, call)?;
-    Ok(buffer.memory.read(call.at, memory.write(call.guest)?)?)
 }
 
 /// Memory on its way to where it will be used next.

@@ -39,6 +39,7 @@ const MOST_TEXT_BYTES: usize = 32 << 20;
 /// call, until the process is started anew.
 #[derive(Debug)]
 pub struct CudaDevice {
+    copiers: Workers,
     loaders: Workers,
     mover: Workers,
     modules: Cache<Arc<Loaded>>,
@@ -148,6 +149,7 @@ impl CudaDevice {
             runs_cooperative,
         };
         Ok(Self {
+            copiers: Workers::start("cuda-copier", 4, "copies")?,
             loaders: Workers::start("cuda-loader", 2, "loads")?,
             mover: Workers::start("cuda-mover", 1, "moves of memory")?,
             modules: Cache::new(MOST_MODULES, MOST_TEXT_BYTES),
@@ -235,6 +237,10 @@ impl Device for CudaDevice {
 
     fn defer(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), Error> {
         self.loaders.defer(work)
+    }
+
+    fn transfer(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), Error> {
+        self.copiers.defer(work)
     }
 
     fn prefetch(&self, region: Arc<Region>, range: Range<u64>, side: Side, done: Moved) {

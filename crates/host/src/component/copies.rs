@@ -3,20 +3,21 @@
 use std::sync::Arc;
 
 use super::window;
+use crate::buffers::{self, CopyCall, Copying, Direction};
 use crate::context::Shared;
 use crate::core_abi::contained;
 use crate::error::Error;
 use crate::guest_mem::{GuestMemory, GuestSlice};
-use crate::ops::{self, CopyCall};
 
 /// A buffer in the memory that this component's kernels run on.
 pub(super) async fn alloc(shared: &Arc<Shared>, bytes: u64) -> Result<i64, Error> {
-    contained(|| {
+    let allocating = contained(|| {
         shared.enter()?;
         let window = window(shared)?;
         let mut memory = GuestMemory::of_call(&mut [], Some(&window));
-        ops::alloc(shared, &mut memory, bytes)
-    })
+        buffers::alloc(shared, &mut memory, bytes)
+    })?;
+    allocating.finish(shared).await
 }
 
 /// Copies bytes into a buffer.
@@ -26,12 +27,9 @@ pub(super) async fn write(
     at: u64,
     bytes: &mut [u8],
 ) -> Result<(), Error> {
-    contained(|| {
-        shared.enter()?;
-        let memory = GuestMemory::new(bytes);
-        let guest = memory.whole("a source");
-        ops::write(shared, &memory, CopyCall { buffer, at, guest })
-    })
+    let guest = GuestMemory::new(bytes).whole("a source");
+    let call = CopyCall { buffer, at, guest };
+    copy(shared, bytes, call, Direction::In).await
 }
 
 /// Bytes of a buffer.
@@ -41,15 +39,42 @@ pub(super) async fn read(
     at: u64,
     len: u32,
 ) -> Result<Vec<u8>, Error> {
+    let what = "a destination";
+    let guest = GuestSlice { what, at: 0, len };
+    let call = CopyCall { buffer, at, guest };
+    // Checked before there is room made for it: the length is whatever the component says.
     contained(|| {
         shared.enter()?;
-        let what = "a destination";
-        let guest = GuestSlice { what, at: 0, len };
-        let call = CopyCall { buffer, at, guest };
-        // Checked before there is room made for it: the length is whatever the component says.
-        ops::buffer_of(shared, call)?;
-        let mut bytes = vec![0; len as usize];
-        ops::read(shared, &mut GuestMemory::new(&mut bytes), call)?;
-        Ok(bytes)
-    })
+        shared.device()?;
+        buffers::range(shared, call).map(drop)
+    })?;
+    let mut bytes = vec![0; len as usize];
+    copy(shared, &mut bytes, call, Direction::Out).await?;
+    Ok(bytes)
+}
+
+/// A copy between bytes of the call and a buffer, a piece at a time.
+async fn copy(
+    shared: &Arc<Shared>,
+    bytes: &mut [u8],
+    call: CopyCall,
+    direction: Direction,
+) -> Result<(), Error> {
+    let mut copying = contained(|| {
+        shared.enter()?;
+        Copying::new(shared, &GuestMemory::new(bytes), call, direction)
+    })?;
+    loop {
+        tokio::task::consume_budget().await;
+        let step = contained(|| {
+            shared.enter()?;
+            copying.step(shared, &GuestMemory::new(bytes))
+        })?;
+        let Some(step) = step else { return Ok(()) };
+        let moved = step.finish().await?;
+        contained(|| {
+            shared.enter()?;
+            copying.take(&mut GuestMemory::new(bytes), moved)
+        })?;
+    }
 }

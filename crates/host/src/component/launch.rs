@@ -9,6 +9,7 @@ use wasmtime::component::Resource;
 
 use super::answer::failure;
 use super::{Host, KernelHandle, api, buffer_of, copies, kernel_of, window};
+use crate::buffers;
 use crate::context::Shared;
 use crate::error::Error;
 use crate::guest_mem::GuestMemory;
@@ -137,7 +138,7 @@ impl Drop for OwnMemory {
     fn drop(&mut self) {
         for &buffer in &self.buffers {
             // Where the device is lost there is nothing to give back.
-            ops::free(&self.shared, buffer).unwrap_or_default();
+            buffers::free(&self.shared, buffer).unwrap_or_default();
         }
     }
 }

@@ -6,12 +6,13 @@ use device::Mode;
 use wasmtime::Caller;
 
 use super::{
-    Imports, LaunchArgs, LoadArgs, Needs, add_last_error, call, call_with_memory, launch,
-    launch_call, load, load_call, prefetch, size, sync,
+    Imports, LaunchArgs, LoadArgs, Needs, add_last_error, alloc, call, call_with_memory, copy,
+    launch, launch_call, load, load_call, prefetch, size, sync,
 };
+use crate::buffers::{self, CopyCall, Direction};
 use crate::context::HasWasiCuda;
 use crate::guest_mem::GuestSlice;
-use crate::ops::{self, CopyCall};
+use crate::ops;
 
 pub(super) fn add_to_linker<T: HasWasiCuda + Send + 'static>(
     linker: &mut Imports<'_, T>,
@@ -99,15 +100,13 @@ fn kernels<T: HasWasiCuda + Send + 'static>(linker: &mut Imports<'_, T>) -> wasm
     Ok(())
 }
 
-/// Device buffers.
+/// Device buffers. All but `free` suspend the guest.
 fn memory<T: HasWasiCuda + Send + 'static>(linker: &mut Imports<'_, T>) -> wasmtime::Result<()> {
-    linker.func_wrap(
+    linker.func_wrap_async(
         MODULE,
         abi::FN_ALLOC,
-        |mut caller: Caller<'_, T>, bytes: i64| {
-            call_with_memory(&mut caller, Current, Needs::Device, |shared, memory| {
-                ops::alloc(shared, memory, bytes.cast_unsigned())
-            })
+        |caller: Caller<'_, T>, (bytes,): (i64,)| {
+            Box::new(alloc(caller, Current, bytes.cast_unsigned()))
         },
     )?;
     linker.func_wrap(
@@ -115,39 +114,27 @@ fn memory<T: HasWasiCuda + Send + 'static>(linker: &mut Imports<'_, T>) -> wasmt
         abi::FN_FREE,
         |caller: Caller<'_, T>, buffer: i64| {
             call(&caller, Current, |shared| {
-                ops::free(shared, buffer).map(|()| 0)
+                buffers::free(shared, buffer).map(|()| 0)
             })
         },
     )?;
-    linker.func_wrap(
-        MODULE,
-        abi::FN_WRITE,
-        |mut caller: Caller<'_, T>, buffer: i64, at: i64, ptr: i32, len: i32| {
-            let copy = CopyCall {
-                buffer,
-                at: at.cast_unsigned(),
-                guest: GuestSlice::new("a source", ptr, len),
-            };
-            call_with_memory(&mut caller, Current, Needs::Device, |shared, memory| {
-                ops::write(shared, memory, copy).map(|()| 0)
-            })
-        },
-    )?;
-    linker.func_wrap(
-        MODULE,
-        abi::FN_READ,
-        |mut caller: Caller<'_, T>, buffer: i64, at: i64, ptr: i32, len: i32| {
-            let guest = GuestSlice::new("a destination", ptr, len);
-            let copy = CopyCall {
-                buffer,
-                at: at.cast_unsigned(),
-                guest,
-            };
-            call_with_memory(&mut caller, Current, Needs::Device, |shared, memory| {
-                ops::read(shared, memory, copy).map(|()| 0)
-            })
-        },
-    )?;
+    for (name, direction, what) in [
+        (abi::FN_WRITE, Direction::In, "a source"),
+        (abi::FN_READ, Direction::Out, "a destination"),
+    ] {
+        linker.func_wrap_async(
+            MODULE,
+            name,
+            move |caller: Caller<'_, T>, (buffer, at, ptr, len): (i64, i64, i32, i32)| {
+                let call = CopyCall {
+                    buffer,
+                    at: at.cast_unsigned(),
+                    guest: GuestSlice::new(what, ptr, len),
+                };
+                Box::new(copy(caller, Current, call, direction))
+            },
+        )?;
+    }
     Ok(())
 }
 

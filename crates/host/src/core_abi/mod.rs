@@ -12,6 +12,7 @@ use abi::argv::Dialect;
 use device::Mode;
 use wasmtime::{Caller, Extern, Linker};
 
+use crate::buffers::{self, CopyCall, Copying, Direction};
 use crate::context::{HasWasiCuda, Shared};
 use crate::error::Error;
 use crate::guest_mem::{GuestMemory, GuestSlice};
@@ -22,7 +23,7 @@ use imports::{Imports, Waiting};
 
 /// Adds the imports of modules `wasi_cuda` and `wasi:cuda/host@0.2.0` to a linker.
 ///
-/// Launches, loads and prefetches suspend the guest, so guests that import them must be instantiated and called with the `async`
+/// Launches, loads, prefetches and what is done with buffers suspend the guest, so guests that import them must be instantiated and called with the `async`
 /// methods of wasmtime. Any engine is accepted; on one whose memory is not the device's, launches with pointers are refused.
 ///
 /// # Errors
@@ -196,6 +197,57 @@ async fn prefetch<T: HasWasiCuda + 'static>(
     };
     let shared = caller.data().wasi_cuda().shared();
     status(shared, Dialect::Current, result)
+}
+
+/// A new device buffer, in either module.
+async fn alloc<T: HasWasiCuda + 'static>(
+    mut caller: Caller<'_, T>,
+    dialect: Dialect,
+    bytes: u64,
+) -> i64 {
+    tokio::task::consume_budget().await;
+    let started = enter_with_memory(&mut caller, Needs::Device, |shared, memory| {
+        buffers::alloc(shared, memory, bytes)
+    });
+    let shared = caller.data().wasi_cuda().shared();
+    let result = match started {
+        Ok(allocating) => allocating.finish(shared).await,
+        Err(error) => Err(error),
+    };
+    status(shared, dialect, result)
+}
+
+/// A copy between guest memory and a buffer, in either module.
+async fn copy<T: HasWasiCuda + 'static>(
+    mut caller: Caller<'_, T>,
+    dialect: Dialect,
+    call: CopyCall,
+    direction: Direction,
+) -> i32 {
+    let result = copy_all(&mut caller, call, direction).await;
+    let shared = caller.data().wasi_cuda().shared();
+    status(shared, dialect, result.map(|()| 0))
+}
+
+async fn copy_all<T: HasWasiCuda + 'static>(
+    caller: &mut Caller<'_, T>,
+    call: CopyCall,
+    direction: Direction,
+) -> Result<(), Error> {
+    let mut copying = enter_with_memory(caller, Needs::Device, |shared, memory| {
+        Copying::new(shared, memory, call, direction)
+    })?;
+    loop {
+        tokio::task::consume_budget().await;
+        let step = enter_with_memory(caller, Needs::Device, |shared, memory| {
+            copying.step(shared, memory)
+        })?;
+        let Some(step) = step else { return Ok(()) };
+        let bytes = step.finish().await?;
+        enter_with_memory(caller, Needs::Nothing, |_, memory| {
+            copying.take(memory, bytes)
+        })?;
+    }
 }
 
 /// `sync`, in either module: launches end before their import returns, so nothing of this instance is left to wait for.

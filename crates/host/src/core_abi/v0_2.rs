@@ -6,12 +6,12 @@ use device::Mode;
 use wasmtime::Caller;
 
 use super::{
-    Imports, LaunchArgs, LoadArgs, Needs, add_last_error, call, call_with_memory, launch,
-    launch_call, load, load_call, sync,
+    Imports, LaunchArgs, LoadArgs, add_last_error, alloc, call, copy, launch, launch_call, load,
+    load_call, sync,
 };
+use crate::buffers::{self, CopyCall, Direction};
 use crate::context::HasWasiCuda;
 use crate::guest_mem::GuestSlice;
-use crate::ops::{self, CopyCall};
 
 /// A 64-bit number that comes in two halves.
 fn joined(low: i32, high: i32) -> u64 {
@@ -45,13 +45,11 @@ pub(super) fn add_to_linker<T: HasWasiCuda + Send + 'static>(
     linker.func_wrap_async(MODULE, abi::FN_SYNC, |caller: Caller<'_, T>, (): ()| {
         Box::new(sync(caller, V0_2))
     })?;
-    linker.func_wrap(
+    linker.func_wrap_async(
         MODULE,
         abi::FN_ALLOC,
-        |mut caller: Caller<'_, T>, low: i32, high: i32| {
-            call_with_memory(&mut caller, V0_2, Needs::Device, |shared, memory| {
-                ops::alloc(shared, memory, joined(low, high))
-            })
+        |caller: Caller<'_, T>, (low, high): (i32, i32)| {
+            Box::new(alloc(caller, V0_2, joined(low, high)))
         },
     )?;
     linker.func_wrap(
@@ -59,28 +57,24 @@ pub(super) fn add_to_linker<T: HasWasiCuda + Send + 'static>(
         abi::FN_FREE,
         |caller: Caller<'_, T>, low: i32, high: i32| {
             call(&caller, V0_2, |shared| {
-                ops::free(shared, joined(low, high).cast_signed()).map(|()| 0)
+                buffers::free(shared, joined(low, high).cast_signed()).map(|()| 0)
             })
         },
     )?;
-    linker.func_wrap(
+    linker.func_wrap_async(
         MODULE,
         abi::FN_MEMCPY_H2D,
-        |mut caller: Caller<'_, T>, low: i32, high: i32, src: i32, len: i32| {
-            let copy = copy_call(low, high, GuestSlice::new("a source", src, len));
-            call_with_memory(&mut caller, V0_2, Needs::Device, |shared, memory| {
-                ops::write(shared, memory, copy).map(|()| 0)
-            })
+        |caller: Caller<'_, T>, (low, high, src, len): (i32, i32, i32, i32)| {
+            let call = copy_call(low, high, GuestSlice::new("a source", src, len));
+            Box::new(copy(caller, V0_2, call, Direction::In))
         },
     )?;
-    linker.func_wrap(
+    linker.func_wrap_async(
         MODULE,
         abi::FN_MEMCPY_D2H,
-        |mut caller: Caller<'_, T>, dst: i32, low: i32, high: i32, len: i32| {
-            let copy = copy_call(low, high, GuestSlice::new("a destination", dst, len));
-            call_with_memory(&mut caller, V0_2, Needs::Device, |shared, memory| {
-                ops::read(shared, memory, copy).map(|()| 0)
-            })
+        |caller: Caller<'_, T>, (dst, low, high, len): (i32, i32, i32, i32)| {
+            let call = copy_call(low, high, GuestSlice::new("a destination", dst, len));
+            Box::new(copy(caller, V0_2, call, Direction::Out))
         },
     )?;
     add_last_error(linker, MODULE, V0_2)
