@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::flight::Flight;
+use super::patience::Patience;
 use super::poller::Poller;
 use super::reaper::Reaper;
 use super::stream::Lanes;
@@ -21,4 +22,5 @@ pub(super) struct Core {
     pub(super) regions: Arc<RegionTable>,
     pub(super) info: DeviceInfo,
     pub(super) runs_cooperative: bool,
+    pub(super) patience: Patience,
 }

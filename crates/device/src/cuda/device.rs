@@ -13,6 +13,7 @@ use super::context::{Context, Ordinal};
 use super::core::Core;
 use super::exact::ExactBacking;
 use super::occupancy;
+use super::patience::Patience;
 use super::poller::Poller;
 use super::probe::{MemoryTraits, Probe};
 use super::program::{CudaModule, Loaded, has_state, text_of};
@@ -147,6 +148,7 @@ impl CudaDevice {
             regions: RegionTable::new(REGION_BUDGET_BYTES),
             info,
             runs_cooperative,
+            patience: Patience::default(),
         };
         Ok(Self {
             copiers: Workers::start("cuda-copier", 4, "copies")?,

@@ -16,9 +16,6 @@ use crate::completion::DRAIN;
 use crate::error::{Error, StopReason};
 use crate::launch::{Geometry, Launch, Mode};
 
-/// How long a launch is waited for on the thread that started it.
-const SPIN: Duration = Duration::from_micros(20);
-
 /// How often the driver is asked about a launch whose end is seen without it.
 const QUERY_EVERY: Duration = Duration::from_micros(100);
 
@@ -33,6 +30,7 @@ pub(super) struct Flight {
     launch: Arc<Launch>,
     program: Arc<CudaProgram>,
     watch: Watch,
+    begun: Instant,
     /// When the driver is asked about a stream that is marked.
     next_query: Option<Instant>,
 }
@@ -54,6 +52,7 @@ pub(super) fn start(program: Arc<CudaProgram>, launch: Arc<Launch>) {
                 launch,
                 program,
                 watch,
+                begun: Instant::now(),
                 next_query: None,
             };
             match flight.spin() {
@@ -182,7 +181,8 @@ impl Flight {
             return None;
         };
         let _spinner = Spinner::new()?;
-        let (stream, begin) = (lane.stream(), Instant::now());
+        let (stream, patience) = (lane.stream(), &self.program.core.patience);
+        let limit = patience.limit();
         loop {
             if stream.has_passed_mark() {
                 return Some(Ok(()));
@@ -194,7 +194,8 @@ impl Flight {
                     Err(error) => return Some(Err(error)),
                 }
             }
-            if begin.elapsed() >= SPIN {
+            if self.begun.elapsed() >= limit {
+                patience.was_in_vain(limit);
                 return None;
             }
             std::hint::spin_loop();
@@ -208,6 +209,10 @@ impl Flight {
         };
         let stream = lane.stream();
         if stream.has_passed_mark() {
+            self.program
+                .core
+                .patience
+                .saw_end(now.duration_since(self.begun));
             return Some(Ok(()));
         }
         // Only the driver tells of faults, but that need not be soon.

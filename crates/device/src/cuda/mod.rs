@@ -17,6 +17,7 @@ mod jit;
 mod memory;
 mod module;
 mod occupancy;
+mod patience;
 mod pinned;
 mod poller;
 mod probe;

@@ -91,11 +91,10 @@ fn poll<J: Job>(inbox: &Inbox<J>) {
     let mut jobs = Vec::with_capacity(ROOM);
     let mut active = Instant::now();
     loop {
-        let pause = if jobs.is_empty() {
-            None
-        } else {
-            pause(active.elapsed())
-        };
+        let pause = pause(active.elapsed());
+        if !jobs.is_empty() && pause == Pause::Yield {
+            std::thread::yield_now();
+        }
         let mut state = inbox.state();
         if jobs.is_empty() {
             // Parked until there is something to look at.
@@ -107,7 +106,7 @@ fn poll<J: Job>(inbox: &Inbox<J>) {
             if state.jobs.is_empty() {
                 return;
             }
-        } else if let Some(pause) = pause {
+        } else if let Pause::Sleep(pause) = pause {
             let idle = |state: &mut State<J>| state.jobs.is_empty();
             let waited = inbox.changed.wait_timeout_while(state, pause, idle);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -145,14 +144,30 @@ fn look<J: Job>(jobs: &mut Vec<J>, now: Instant) -> bool {
     jobs.len() < before
 }
 
-/// How long to sleep before the next look, `idle` after a job came or ended; `None` is not at all. A launch is noticed late by an
-/// eighth of the time that it takes, or by 20 to 200 microseconds.
-fn pause(idle: Duration) -> Option<Duration> {
+/// What is done before the next look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pause {
+    /// Others are let run who wait for a processor.
+    Yield,
+    Sleep(Duration),
+    Spin,
+}
+
+/// What is done before the next look, `idle` after a job came or ended. A launch of less than a millisecond is noticed at once, so
+/// that of such kernels one after the other little is lost between them; a longer one late by a sixteenth of its time, and by
+/// 200 microseconds at most.
+fn pause(idle: Duration) -> Pause {
     const BUSY: Duration = Duration::from_micros(50);
-    const SHORTEST: Duration = Duration::from_micros(20);
+    const AWAKE: Duration = Duration::from_millis(1);
     const LONGEST: Duration = Duration::from_micros(200);
 
-    (idle >= BUSY).then(|| (idle / 8).clamp(SHORTEST, LONGEST))
+    if idle < BUSY {
+        Pause::Spin
+    } else if idle < AWAKE {
+        Pause::Yield
+    } else {
+        Pause::Sleep((idle / 16).min(LONGEST))
+    }
 }
 
 #[cfg(test)]
@@ -217,11 +232,12 @@ mod tests {
     #[test]
     fn the_poller_is_busy_at_first_and_then_sleeps_longer_and_longer() {
         let micros = Duration::from_micros;
-        assert_eq!(pause(micros(0)), None);
-        assert_eq!(pause(micros(49)), None);
-        assert_eq!(pause(micros(50)), Some(micros(20)));
-        assert_eq!(pause(micros(800)), Some(micros(100)));
-        assert_eq!(pause(LONG), Some(micros(200)));
+        assert_eq!(pause(micros(0)), Pause::Spin);
+        assert_eq!(pause(micros(49)), Pause::Spin);
+        assert_eq!(pause(micros(50)), Pause::Yield);
+        assert_eq!(pause(micros(999)), Pause::Yield);
+        assert_eq!(pause(micros(1_600)), Pause::Sleep(micros(100)));
+        assert_eq!(pause(LONG), Pause::Sleep(micros(200)));
     }
 
     #[test]
