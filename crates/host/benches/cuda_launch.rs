@@ -144,9 +144,44 @@ struct Guest {
     argv_len: i32,
 }
 
+/// A guest that is not instantiated.
+struct Prepared {
+    store: Store<State>,
+    kernel: i64,
+}
+
+impl Prepared {
+    fn enter(mut self, instance: Instance) -> wasmtime::Result<Guest> {
+        let store = &mut self.store;
+
+        let vector = |index: u32| LoweredArg::ptr_for_encoding(VECTORS + index * BYTES, BYTES);
+        let argv = encode_argv(&[vector(0), vector(1), vector(2), LoweredArg::U32(ELEMENTS)])?;
+        let memory = instance
+            .get_memory(&mut *store, "memory")
+            .expect("the guest's memory");
+        memory.write(&mut *store, ARGV as usize, &argv)?;
+        Ok(Guest {
+            timed: instance.get_typed_func(&mut *store, "timed")?,
+            untimed: instance.get_typed_func(&mut *store, "untimed")?,
+            argv_len: i32::try_from(argv.len())?,
+            store: self.store,
+            instance,
+            kernel: self.kernel,
+        })
+    }
+}
+
 impl Guest {
     async fn start(tenancy: &Tenancy) -> wasmtime::Result<Self> {
-        let owner = InstanceId::random()?;
+        let mut prepared = Self::prepare(tenancy, InstanceId::random()?)?;
+        let instance = tenancy
+            .linker
+            .instantiate_async(&mut prepared.store, &tenancy.module)
+            .await?;
+        prepared.enter(instance)
+    }
+
+    fn prepare(tenancy: &Tenancy, owner: InstanceId) -> wasmtime::Result<Prepared> {
         let device = &tenancy.device;
         let mut context = WasiCudaContext::builder(owner)
             .device(Arc::clone(device))
@@ -155,26 +190,8 @@ impl Guest {
         let trust = Trust::Embedder(TrustedByEmbedder::i_vouch_for_this_kernel());
         let entry = KernelEntry::from_ptx(device, owner, "vecadd", VECADD.as_bytes(), trust)?;
         let kernel = context.registry.register(entry)?.handle();
-        let mut store = Store::new(&tenancy.engine, State(context));
-        let instance = tenancy
-            .linker
-            .instantiate_async(&mut store, &tenancy.module)
-            .await?;
-
-        let vector = |index: u32| LoweredArg::ptr_for_encoding(VECTORS + index * BYTES, BYTES);
-        let argv = encode_argv(&[vector(0), vector(1), vector(2), LoweredArg::U32(ELEMENTS)])?;
-        let memory = instance
-            .get_memory(&mut store, "memory")
-            .expect("the guest's memory");
-        memory.write(&mut store, ARGV as usize, &argv)?;
-        Ok(Self {
-            timed: instance.get_typed_func(&mut store, "timed")?,
-            untimed: instance.get_typed_func(&mut store, "untimed")?,
-            argv_len: i32::try_from(argv.len())?,
-            store,
-            instance,
-            kernel,
-        })
+        let store = Store::new(&tenancy.engine, State(context));
+        Ok(Prepared { store, kernel })
     }
 
     async fn call(&mut self, function: &Loop, rounds: usize) -> wasmtime::Result<()> {
@@ -390,6 +407,46 @@ fn instances(engine: &Engine) -> wasmtime::Result<Vec<f64>> {
     Ok(times)
 }
 
+/// The same for instances with a context, each of which launches once in between; and how many of them come and go in a second.
+/// `pause` is how long there is none after each.
+fn launched(
+    tenancy: &Tenancy,
+    launches: usize,
+    pause: Duration,
+) -> wasmtime::Result<(Vec<f64>, f64)> {
+    let rounds = if full() { 1_000 } else { 5 };
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let mut times = Vec::new();
+    let begin = Instant::now();
+    for _ in 0..rounds {
+        let owner = InstanceId::random()?;
+        let mut guest = Guest::prepare(tenancy, owner)?;
+        let begin = Instant::now();
+        let instance = runtime.block_on(
+            tenancy
+                .linker
+                .instantiate_async(&mut guest.store, &tenancy.module),
+        )?;
+        let made = begin.elapsed();
+        if launches > 0 {
+            let mut guest = guest.enter(instance)?;
+            let untimed = guest.untimed.clone();
+            runtime.block_on(guest.call(&untimed, launches))?;
+            let begin = Instant::now();
+            drop(guest);
+            times.push((made + begin.elapsed()).as_secs_f64() * 1e6);
+        } else {
+            let begin = Instant::now();
+            drop(guest);
+            times.push((made + begin.elapsed()).as_secs_f64() * 1e6);
+        }
+        std::thread::sleep(pause);
+    }
+    let rate = f64::from(rounds) / begin.elapsed().as_secs_f64();
+    times.sort_by(f64::total_cmp);
+    Ok((times, rate))
+}
+
 fn worker(engine: &Engine) -> wasmtime::Result<(Store<()>, TypedFunc<i32, i64>)> {
     let module = Module::new(engine, WORK)?;
     let mut store = Store::new(engine, ());
@@ -411,6 +468,17 @@ fn beside_stock(tenancy: &Tenancy) -> wasmtime::Result<()> {
             of(99)
         );
     }
+    for (what, launches, pause) in [
+        ("with a context", 0, Duration::ZERO),
+        ("launched once", 1, Duration::ZERO),
+        ("launched once, 1 ms apart", 1, Duration::from_millis(1)),
+        ("launched 20 times", 20, Duration::ZERO),
+    ] {
+        let (times, rate) = launched(tenancy, launches, pause)?;
+        let of = |percent| percentile(&times, percent);
+        let [p50, p95, p99] = [50, 95, 99].map(of);
+        println!("  {what}: {p50:.1} | {p95:.1} | {p99:.1}; {rate:.0} a second in all");
+    }
     let ((mut our_store, ours), (mut stock_store, stocks)) =
         (worker(&tenancy.engine)?, worker(&stock)?);
     let (mut of_ours, mut of_stock) = (Vec::new(), Vec::new());
@@ -430,6 +498,74 @@ fn beside_stock(tenancy: &Tenancy) -> wasmtime::Result<()> {
     println!(
         "a guest's loop over 1 MiB, 20 times, us: ours {ours:.0}, stock {stock:.0}; ours at {speed:.3} of stock's speed"
     );
+    Ok(())
+}
+
+/// A guest that copies between its memory and a buffer.
+const COPYING: &str = r#"
+(module
+  (import "wasi_cuda" "wasi_cuda_alloc" (func $alloc (param i64) (result i64)))
+  (import "wasi_cuda" "wasi_cuda_write" (func $write (param i64 i64 i32 i32) (result i32)))
+  (import "wasi_cuda" "wasi_cuda_read" (func $read (param i64 i64 i32 i32) (result i32)))
+  (memory (export "memory") 257)
+  (func (export "alloc") (param i64) (result i64) (call $alloc (local.get 0)))
+  (func (export "write") (param i64 i32) (result i32)
+    (call $write (local.get 0) (i64.const 0) (i32.const 0) (local.get 1)))
+  (func (export "read") (param i64 i32) (result i32)
+    (call $read (local.get 0) (i64.const 0) (i32.const 0) (local.get 1))))
+"#;
+
+/// What copies between a guest and a buffer take, beside a C program's from and to pinned memory.
+fn copies(tenancy: &Tenancy, driver: &Arc<Driver>) -> wasmtime::Result<()> {
+    let module = Module::new(&tenancy.engine, COPYING)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let Prepared { mut store, .. } = Guest::prepare(tenancy, InstanceId::random()?)?;
+    let instantiated = tenancy.linker.instantiate_async(&mut store, &module);
+    let instance = runtime.block_on(instantiated)?;
+    let alloc = instance.get_typed_func::<i64, i64>(&mut store, "alloc")?;
+    let [write, read] =
+        ["write", "read"].map(|name| instance.get_typed_func::<(i64, i32), i32>(&mut store, name));
+    let (write, read) = (write?, read?);
+    let sizes = if full() {
+        vec![64, 4 << 10, 64 << 10, 1 << 20, 16 << 20]
+    } else {
+        vec![64]
+    };
+    let rounds = if full() { 200 } else { 2 };
+    let stream = driver.stream();
+    let median = |mut times: Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        percentile(&times, 50)
+    };
+    println!("copied to a buffer and back, us, p50: bytes | written | read | raw in | raw out");
+    for bytes in sizes {
+        let buffer = runtime.block_on(alloc.call_async(&mut store, i64::try_from(bytes)?))?;
+        assert!(buffer > 0, "{}", store.data().0.last_error());
+        let (pinned, device) = (
+            driver.memory(Kind::Pinned, bytes),
+            driver.memory(Kind::Device, bytes),
+        );
+        let mut times: [Vec<f64>; 4] = Default::default();
+        for _ in 0..rounds {
+            for (function, times) in [&write, &read].into_iter().zip(&mut times) {
+                let begin = Instant::now();
+                let args = (buffer, i32::try_from(bytes)?);
+                let code = runtime.block_on(function.call_async(&mut store, args))?;
+                times.push(begin.elapsed().as_secs_f64() * 1e6);
+                assert_eq!(code, 0, "{}", store.data().0.last_error());
+            }
+            let begin = Instant::now();
+            stream.copy_in(&device, &pinned);
+            stream.synchronize();
+            times[2].push(begin.elapsed().as_secs_f64() * 1e6);
+            let begin = Instant::now();
+            stream.copy_out(&pinned, &device);
+            stream.synchronize();
+            times[3].push(begin.elapsed().as_secs_f64() * 1e6);
+        }
+        let [written, read, raw_in, raw_out] = times.map(median);
+        println!("  {bytes:>9} | {written:>8.1} | {read:>8.1} | {raw_in:>8.1} | {raw_out:>8.1}");
+    }
     Ok(())
 }
 
@@ -484,5 +620,6 @@ fn main() -> wasmtime::Result<()> {
     one_tenant(&tenancy, &driver, kernel)?;
     many_tenants(&tenancy, &driver, kernel)?;
     beside_stock(&tenancy)?;
-    guard(&tenancy)
+    guard(&tenancy)?;
+    copies(&tenancy, &driver)
 }
