@@ -249,20 +249,18 @@ impl Backing for ManagedBacking {
         if from.is_empty() {
             return Ok(());
         }
-        let lane = self.lanes.for_copy()?;
-        self.reservation()
-            .memory()
-            .write(lane.stream(), LEAD_BYTES + offset(at), from)
+        let mut lane = self.lanes.for_copy()?;
+        let memory = self.reservation().memory();
+        memory.write(&mut lane, LEAD_BYTES + offset(at), from)
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Error> {
         if into.is_empty() {
             return Ok(());
         }
-        let lane = self.lanes.for_copy()?;
-        self.reservation()
-            .memory()
-            .read(lane.stream(), LEAD_BYTES + offset(at), into)
+        let mut lane = self.lanes.for_copy()?;
+        let memory = self.reservation().memory();
+        memory.read(&mut lane, LEAD_BYTES + offset(at), into)
     }
 
     /// What is advised for a range lasts, or its pages would go back at the first touch.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use ptx::Admitted;
 
@@ -12,6 +14,7 @@ use super::cache::{Cache, CacheCounters};
 use super::context::{Context, Ordinal};
 use super::core::Core;
 use super::exact::ExactBacking;
+use super::flight::Spinner;
 use super::occupancy;
 use super::patience::Patience;
 use super::poller::Poller;
@@ -28,6 +31,11 @@ use crate::region::{Region, RegionSpec, RegionTable};
 /// Address space that the regions of one device may reserve together: a few thousand windows of 4 GiB, out of the 128 TiB that
 /// a process has.
 const REGION_BUDGET_BYTES: u64 = 16 << 40;
+
+/// How long a thread that copies looks out for the next copy.
+const COPIERS_ALERT: Duration = Duration::from_micros(100);
+/// How long the end of a copy is waited for on the thread that asked for it.
+const COPY_SPIN: Duration = Duration::from_micros(20);
 
 /// Loaded modules that are kept for the next load of their text.
 const MOST_MODULES: usize = 64;
@@ -151,9 +159,9 @@ impl CudaDevice {
             patience: Patience::default(),
         };
         Ok(Self {
-            copiers: Workers::start("cuda-copier", 4, "copies")?,
-            loaders: Workers::start("cuda-loader", 2, "loads")?,
-            mover: Workers::start("cuda-mover", 1, "moves of memory")?,
+            copiers: Workers::start("cuda-copier", 4, "copies", COPIERS_ALERT)?,
+            loaders: Workers::start("cuda-loader", 2, "loads", Duration::ZERO)?,
+            mover: Workers::start("cuda-mover", 1, "moves of memory", Duration::ZERO)?,
             modules: Cache::new(MOST_MODULES, MOST_TEXT_BYTES),
             core: Arc::new(core),
             memory,
@@ -242,7 +250,20 @@ impl Device for CudaDevice {
     }
 
     fn transfer(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), Error> {
-        self.copiers.defer(work)
+        let is_done = Arc::new(AtomicBool::new(false));
+        let done = Arc::clone(&is_done);
+        self.copiers.defer(Box::new(move || {
+            work();
+            done.store(true, Ordering::Release);
+        }))?;
+        // Most copies are short. Their caller need not be woken then.
+        if let Some(_spinner) = Spinner::new() {
+            let begin = Instant::now();
+            while !is_done.load(Ordering::Acquire) && begin.elapsed() < COPY_SPIN {
+                std::hint::spin_loop();
+            }
+        }
+        Ok(())
     }
 
     fn prefetch(&self, region: Arc<Region>, range: Range<u64>, side: Side, done: Moved) {

@@ -132,16 +132,16 @@ impl Backing for ExactBacking {
         if from.is_empty() {
             return Ok(());
         }
-        let lane = self.lanes.for_copy()?;
-        self.in_buffer(at, |buffer, at| buffer.write(lane.stream(), at, from))
+        let mut lane = self.lanes.for_copy()?;
+        self.in_buffer(at, |buffer, at| buffer.write(&mut lane, at, from))
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Error> {
         if into.is_empty() {
             return Ok(());
         }
-        let lane = self.lanes.for_copy()?;
-        self.in_buffer(at, |buffer, at| buffer.read(lane.stream(), at, into))
+        let mut lane = self.lanes.for_copy()?;
+        self.in_buffer(at, |buffer, at| buffer.read(&mut lane, at, into))
     }
 
     /// Buffers are not the host's to touch, so that the window ends with linear memory.

@@ -324,12 +324,12 @@ impl Watch {
 }
 
 /// The right to spin: half of the processor's cores may, at least one.
-struct Spinner;
+pub(super) struct Spinner;
 
 static SPINNING: AtomicUsize = AtomicUsize::new(0);
 
 impl Spinner {
-    fn new() -> Option<Self> {
+    pub(super) fn new() -> Option<Self> {
         static MOST: OnceLock<usize> = OnceLock::new();
         let most = *MOST.get_or_init(|| {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);

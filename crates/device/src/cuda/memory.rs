@@ -13,7 +13,8 @@ use cust::sys::{self, CUdevice, CUmem_advise, CUmemAttach_flags};
 
 use super::context::Context;
 use super::error::{check, code};
-use super::stream::Stream;
+use super::staging::STAGE_BYTES;
+use super::stream::{Lane, Stream};
 use crate::error::Error;
 use crate::mapping::{HostAddr, Mapping, page_bytes};
 
@@ -160,26 +161,50 @@ impl Allocation {
     }
 
     /// Copies bytes in, through the driver.
-    pub(super) fn write(&self, stream: &Stream, at: usize, from: &[u8]) -> Result<(), Error> {
-        let to = self.at(&(at..at + from.len()));
-        // SAFETY: the destination lies in this allocation (`at`). The source is borrowed until this returns, and the copy has
-        // ended by then: the stream is awaited, and where that fails the driver has stopped all work.
-        let result = unsafe {
-            sys::cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), stream.raw())
-        };
-        self.context.check("copying to the device", result)?;
-        stream.synchronize()
+    pub(super) fn write(&self, lane: &mut Lane, at: usize, from: &[u8]) -> Result<(), Error> {
+        lane.with_stage(|stream, mut stage| {
+            for (index, piece) in from.chunks(STAGE_BYTES).enumerate() {
+                let at = at + index * STAGE_BYTES;
+                let to = self.at(&(at..at + piece.len()));
+                let source = match &mut stage {
+                    Some(stage) => {
+                        stage.bytes()[..piece.len()].copy_from_slice(piece);
+                        stage.raw().cast_const()
+                    }
+                    None => piece.as_ptr().cast(),
+                };
+                // SAFETY: the destination lies in this allocation (`at`). The source is borrowed until this returns, and the
+                // copy has ended by then: the stream is awaited, and where that fails the driver has stopped all work.
+                let result =
+                    unsafe { sys::cuMemcpyHtoDAsync_v2(to, source, piece.len(), stream.raw()) };
+                self.context.check("copying to the device", result)?;
+                stream.synchronize()?;
+            }
+            Ok(())
+        })
     }
 
     /// Copies bytes out, through the driver.
-    pub(super) fn read(&self, stream: &Stream, at: usize, into: &mut [u8]) -> Result<(), Error> {
-        let from = self.at(&(at..at + into.len()));
-        // SAFETY: as in `write`, the other way round.
-        let result = unsafe {
-            sys::cuMemcpyDtoHAsync_v2(into.as_mut_ptr().cast(), from, into.len(), stream.raw())
-        };
-        self.context.check("copying from the device", result)?;
-        stream.synchronize()
+    pub(super) fn read(&self, lane: &mut Lane, at: usize, into: &mut [u8]) -> Result<(), Error> {
+        lane.with_stage(|stream, mut stage| {
+            for (index, piece) in into.chunks_mut(STAGE_BYTES).enumerate() {
+                let at = at + index * STAGE_BYTES;
+                let from = self.at(&(at..at + piece.len()));
+                let target = match &stage {
+                    Some(stage) => stage.raw(),
+                    None => piece.as_mut_ptr().cast(),
+                };
+                // SAFETY: as in `write`, the other way round.
+                let result =
+                    unsafe { sys::cuMemcpyDtoHAsync_v2(target, from, piece.len(), stream.raw()) };
+                self.context.check("copying from the device", result)?;
+                stream.synchronize()?;
+                if let Some(stage) = &mut stage {
+                    piece.copy_from_slice(&stage.bytes()[..piece.len()]);
+                }
+            }
+            Ok(())
+        })
     }
 }
 

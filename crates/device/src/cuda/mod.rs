@@ -24,6 +24,7 @@ mod probe;
 mod program;
 mod reaper;
 mod spares;
+mod staging;
 mod stream;
 mod threads;
 mod workers;

@@ -12,6 +12,7 @@ use cust::sys::{self, CUstream, CUstream_flags};
 
 use super::context::Context;
 use super::error::{check, code};
+use super::staging::Staging;
 use crate::error::Error;
 
 /// Whether what was put on a stream has ended.
@@ -27,6 +28,7 @@ pub(super) enum Progress {
 pub(super) struct Stream {
     raw: CUstream,
     mark: Option<Mark>,
+    stage: Option<Staging>,
     context: Arc<Context>,
 }
 
@@ -45,6 +47,7 @@ impl Stream {
         Ok(Self {
             raw,
             mark: None,
+            stage: None,
             context: Arc::clone(context),
         })
     }
@@ -293,9 +296,15 @@ impl Lanes {
             let streams = (0..count).map(|_| Stream::new(context));
             streams.collect::<Result<Vec<_>, _>>()
         };
-        let (mut launches, copies) = (streams(LAUNCH_LANES)?, streams(COPY_LANES)?);
+        let (mut launches, mut copies) = (streams(LAUNCH_LANES)?, streams(COPY_LANES)?);
         if let Err(error) = give_marks(context, &mut launches) {
             tracing::debug!(%error, "launches are waited for by asking the driver");
+        }
+        for stream in &mut copies {
+            match Staging::allocate(context) {
+                Ok(stage) => stream.stage = Some(stage),
+                Err(error) => tracing::debug!(%error, "copies go by the driver's own memory"),
+            }
         }
         Ok(Arc::new(Self {
             context: Arc::clone(context),
@@ -404,6 +413,21 @@ impl Lane {
     }
 }
 
+impl Lane {
+    /// Lends what copies go by to `copy`; there is none where there was no memory for it.
+    pub(super) fn with_stage<R>(
+        &mut self,
+        copy: impl FnOnce(&Stream, Option<&mut Staging>) -> R,
+    ) -> R {
+        let mut stage = self.stream.as_mut().and_then(|stream| stream.stage.take());
+        let result = copy(self.stream(), stage.as_mut());
+        if let Some(stream) = &mut self.stream {
+            stream.stage = stage;
+        }
+        result
+    }
+}
+
 impl Drop for Lane {
     fn drop(&mut self) {
         let pool = self.lanes.pool(self.of);
@@ -440,6 +464,7 @@ mod tests {
             let streams = (0..count).map(|_| Stream {
                 raw: std::ptr::null_mut(),
                 mark: None,
+                stage: None,
                 context: Arc::clone(&context),
             });
             Pool::of(streams.collect())

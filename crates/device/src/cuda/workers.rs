@@ -3,8 +3,10 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use super::threads;
 use crate::error::Error;
@@ -27,17 +29,27 @@ pub(super) struct Workers {
 struct Queue {
     state: Mutex<State>,
     changed: Condvar,
+    /// Pieces of work that wait, for whoever looks without the lock.
+    waiting: AtomicUsize,
 }
 
 #[derive(Default)]
 struct State {
     work: VecDeque<Work>,
     is_closed: bool,
+    /// Whether a thread looks at `waiting`.
+    is_watched: bool,
 }
 
 impl Workers {
-    /// Starts so many threads of this name, for what `what` says.
-    pub(super) fn start(name: &str, count: usize, what: &'static str) -> Result<Self, Error> {
+    /// Starts so many threads of this name, for what `what` says. After its work one of them looks out for more for as long as
+    /// `alert` before it sleeps: waking a thread takes longer than many a copy.
+    pub(super) fn start(
+        name: &str,
+        count: usize,
+        what: &'static str,
+        alert: Duration,
+    ) -> Result<Self, Error> {
         let mut workers = Self {
             what,
             queue: Arc::default(),
@@ -45,7 +57,7 @@ impl Workers {
         };
         for _ in 0..count {
             let queue = Arc::clone(&workers.queue);
-            let thread = threads::spawn(name, move || queue.serve())?;
+            let thread = threads::spawn(name, move || queue.serve(alert))?;
             workers.threads.push(thread);
         }
         Ok(workers)
@@ -60,8 +72,15 @@ impl Workers {
             return Err(Error::Busy { what, limit });
         }
         state.work.push_back(work);
+        self.queue
+            .waiting
+            .store(state.work.len(), Ordering::Release);
+        // Whoever looks out sees the first; others are woken for what comes on top.
+        let is_seen = state.is_watched && state.work.len() == 1;
         drop(state);
-        self.queue.changed.notify_one();
+        if !is_seen {
+            self.queue.changed.notify_one();
+        }
         Ok(())
     }
 }
@@ -71,14 +90,32 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn serve(&self) {
+    /// Looks for work for a while, if there is none and nobody looks.
+    fn look_out(&self, alert: Duration) -> MutexGuard<'_, State> {
+        let mut state = self.state();
+        if alert.is_zero() || state.is_watched || state.is_closed || !state.work.is_empty() {
+            return state;
+        }
+        state.is_watched = true;
+        drop(state);
+        let begin = Instant::now();
+        while self.waiting.load(Ordering::Acquire) == 0 && begin.elapsed() < alert {
+            std::hint::spin_loop();
+        }
+        let mut state = self.state();
+        state.is_watched = false;
+        state
+    }
+
+    fn serve(&self, alert: Duration) {
         loop {
             let idle = |state: &mut State| state.work.is_empty() && !state.is_closed;
-            let waited = self.changed.wait_while(self.state(), idle);
+            let waited = self.changed.wait_while(self.look_out(alert), idle);
             let mut state = waited.unwrap_or_else(PoisonError::into_inner);
             let Some(work) = state.work.pop_front() else {
                 return;
             };
+            self.waiting.store(state.work.len(), Ordering::Release);
             drop(state);
             if catch_unwind(AssertUnwindSafe(work)).is_err() {
                 tracing::error!("work of a thread of the CUDA device panicked");
@@ -107,7 +144,6 @@ impl fmt::Debug for Workers {
 mod tests {
     use std::sync::mpsc::channel;
     use std::thread;
-    use std::time::Duration;
 
     use super::*;
 
@@ -115,7 +151,7 @@ mod tests {
     const THREADS: usize = 2;
 
     fn workers() -> Workers {
-        Workers::start("test", THREADS, "tests").unwrap()
+        Workers::start("test", THREADS, "tests", Duration::ZERO).unwrap()
     }
 
     #[test]
@@ -128,6 +164,26 @@ mod tests {
         let send = move || sender.send(thread::current().id()).unwrap();
         workers.defer(Box::new(send)).unwrap();
         assert_ne!(receiver.recv_timeout(LONG).unwrap(), thread::current().id());
+    }
+
+    #[test]
+    fn work_is_done_whether_a_thread_looks_out_sleeps_or_works() {
+        let alert = Duration::from_micros(200);
+        let workers = Workers::start("test", THREADS, "tests", alert).unwrap();
+        let (sender, receiver) = channel();
+        for round in 0..2_000_u32 {
+            // As much as there are threads, one more, and one alone; before, while and after they look out.
+            let pieces = [1, THREADS, THREADS + 1][round as usize % 3];
+            for _ in 0..pieces {
+                let sender = sender.clone();
+                let send = move || sender.send(round).unwrap();
+                workers.defer(Box::new(send)).unwrap();
+            }
+            for _ in 0..pieces {
+                assert_eq!(receiver.recv_timeout(LONG), Ok(round));
+            }
+            thread::sleep(Duration::from_micros(u64::from(round % 5) * 60));
+        }
     }
 
     #[test]
