@@ -1,11 +1,12 @@
 //! Calls of a driver that fail after its device was opened: the one who makes the call is told, the others go on.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use abi::AbiError;
 use abi::argv::Arg;
-use device::Health;
+use device::{Error, Health, Selector};
 use wasmtime::Val;
 
 use super::{
@@ -305,7 +306,13 @@ fn the_device_is_lost() {
     }
     drop((guest, other));
     assert!(instance_failure(&device).contains("device lost"));
+    assert!(Arc::ptr_eq(open().regions(), device.regions()));
     drop(device);
+    for selector in [Selector::Cuda(0), Selector::Auto] {
+        let error = device::open(selector).unwrap_err();
+        assert!(matches!(error, Error::DeviceLost { .. }), "{error:?}");
+        assert!(error.to_string().contains(&number), "{error}");
+    }
     thread::sleep(Duration::from_millis(50));
     assert_eq!(
         calls().len(),

@@ -2,6 +2,7 @@
 //! that it is released last. It also knows whether the device is lost.
 #![expect(unsafe_code, reason = "retains, binds and releases contexts")]
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -72,6 +73,16 @@ impl Ordinal {
     }
 }
 
+/// Why devices were lost for good in this process, by ordinal.
+static LOST: Mutex<BTreeMap<CUdevice, String>> = Mutex::new(BTreeMap::new());
+
+/// Why the device of this number cannot be used again in this process, if that is so. Asks no driver.
+pub(super) fn lost_before(number: u32) -> Option<Error> {
+    let number = CUdevice::try_from(number).ok()?;
+    let lost_ones = LOST.lock().unwrap_or_else(PoisonError::into_inner);
+    lost_ones.get(&number).map(|reason| lost(reason))
+}
+
 /// The primary context of a device, retained.
 pub(super) struct Context {
     raw: CUcontext,
@@ -140,6 +151,10 @@ impl Context {
         let reason = self.lost.get_or_init(|| {
             let reason = failure.text();
             tracing::error!(%reason, "the CUDA device is lost to this process");
+            if failure.is_fatal() {
+                let mut lost_ones = LOST.lock().unwrap_or_else(PoisonError::into_inner);
+                lost_ones.insert(self.ordinal.raw(), reason.clone());
+            }
             reason
         });
         lost(reason)

@@ -11,7 +11,7 @@ use ptx::Admitted;
 use super::adopted::adopt;
 use super::backing::{Fresh, LEAD_BYTES, ManagedBacking, fresh};
 use super::cache::{Cache, CacheCounters};
-use super::context::{Context, Ordinal};
+use super::context::{Context, Ordinal, lost_before};
 use super::core::Core;
 use super::exact::ExactBacking;
 use super::flight::Spinner;
@@ -106,11 +106,16 @@ impl Strategy {
 }
 
 impl CudaDevice {
-    /// The device of an ordinal: the same one for all who ask while it is in use.
+    /// The device of a number: the same one for all who ask while it is in use. The driver is asked, by `find` first of all,
+    /// only where it is not in use and was not lost.
     ///
     /// # Errors
-    /// What the driver says. [`Error::NotAvailable`] is for [`open`](crate::open) to tell.
-    pub(super) fn open(number: u32, wanted: GuestMemory) -> Result<Arc<Self>, Error> {
+    /// What `find` or the driver says; [`Error::DeviceLost`] where a fault ended its use in this process.
+    pub(super) fn open(
+        number: u32,
+        wanted: GuestMemory,
+        find: impl FnOnce() -> Result<Ordinal, Error>,
+    ) -> Result<Arc<Self>, Error> {
         static OPEN: Mutex<BTreeMap<(u32, GuestMemory), Weak<CudaDevice>>> =
             Mutex::new(BTreeMap::new());
 
@@ -120,13 +125,15 @@ impl CudaDevice {
         if let Some(device) = open.get(&key).and_then(Weak::upgrade) {
             return Ok(device);
         }
-        let device = Arc::new(Self::start(number, wanted)?);
+        if let Some(lost) = lost_before(number) {
+            return Err(lost);
+        }
+        let device = Arc::new(Self::start(find()?, wanted)?);
         open.insert(key, Arc::downgrade(&device));
         Ok(device)
     }
 
-    fn start(number: u32, wanted: GuestMemory) -> Result<Self, Error> {
-        let ordinal = Ordinal::find(number)?;
+    fn start(ordinal: Ordinal, wanted: GuestMemory) -> Result<Self, Error> {
         let Probe {
             info,
             memory,
@@ -136,7 +143,7 @@ impl CudaDevice {
         let lanes = Lanes::new(&context)?;
         let strategy = Strategy::find(wanted, memory, &lanes)?;
         tracing::info!(
-            number,
+            ?ordinal,
             name = info.name,
             ?memory,
             ?strategy,

@@ -71,7 +71,8 @@ pub fn devices() -> Result<Vec<String>, Error> {
 /// The device of an ordinal: the same one for all who ask while it is in use.
 ///
 /// # Errors
-/// [`Error::NotAvailable`] if it is not there; what a driver that is there but does not work says.
+/// [`Error::NotAvailable`] if it is not there; what a driver that is there but does not work says; [`Error::DeviceLost`] where a
+/// kernel's fault ended its use in this process.
 pub fn device(ordinal: u32) -> Result<Arc<CudaDevice>, Error> {
     device_with(ordinal, GuestMemory::default())
 }
@@ -81,12 +82,14 @@ pub fn device(ordinal: u32) -> Result<Arc<CudaDevice>, Error> {
 /// # Errors
 /// As [`device`].
 pub fn device_with(ordinal: u32, memory: GuestMemory) -> Result<Arc<CudaDevice>, Error> {
-    let count = count()?;
-    if ordinal >= count {
+    CudaDevice::open(ordinal, memory, || {
+        let count = count()?;
+        if ordinal < count {
+            return Ok(Ordinal::find(ordinal)?);
+        }
         let reason = format!("CUDA device {ordinal} is not there; the driver has {count}");
-        return Err(Error::NotAvailable { reason });
-    }
-    CudaDevice::open(ordinal, memory)
+        Err(Error::NotAvailable { reason })
+    })
 }
 
 /// Opens the device of an ordinal.
@@ -96,9 +99,10 @@ pub(crate) fn open(ordinal: u32) -> Result<Arc<dyn Device>, Error> {
 
 /// Opens the first device, if there is one. A driver that is there but does not work is an error.
 pub(crate) fn open_first() -> Result<Option<Arc<dyn Device>>, Error> {
-    match presence()? {
-        Presence::Devices(_) => Ok(Some(CudaDevice::open(0, GuestMemory::default())?)),
-        Presence::NoDevice | Presence::NoDriver(_) => Ok(None),
+    match device(0) {
+        Ok(device) => Ok(Some(device)),
+        Err(Error::NotAvailable { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
