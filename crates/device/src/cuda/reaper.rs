@@ -2,6 +2,7 @@
 //! place of those that it freed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
@@ -42,6 +43,8 @@ pub(super) struct Reaper {
     /// There until `drop`.
     sender: Option<Sender<Garbage>>,
     spares: Arc<Spares>,
+    /// What waits to be freed.
+    waiting: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -49,11 +52,19 @@ impl Reaper {
     pub(super) fn start(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
         let (sender, receiver) = mpsc::channel();
         let spares = Arc::new(Spares::default());
-        let (context, kept) = (Arc::clone(context), Arc::clone(&spares));
-        let thread = threads::spawn("cuda-reaper", move || reap(&receiver, &context, &kept))?;
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let (context, kept, left) = (
+            Arc::clone(context),
+            Arc::clone(&spares),
+            Arc::clone(&waiting),
+        );
+        let thread = threads::spawn("cuda-reaper", move || {
+            reap(&receiver, &context, &kept, &left);
+        })?;
         Ok(Arc::new(Self {
             sender: Some(sender),
             spares,
+            waiting,
             thread: Some(thread),
         }))
     }
@@ -61,6 +72,7 @@ impl Reaper {
     /// Takes something over to free it. Returns at once.
     pub(super) fn bury(&self, garbage: Garbage) {
         if let Some(sender) = &self.sender {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
             // The thread lives as long as the sender; where it does not, the garbage comes back and is freed here.
             drop(sender.send(garbage));
         }
@@ -86,8 +98,18 @@ impl Drop for Reaper {
     }
 }
 
-fn reap(receiver: &Receiver<Garbage>, context: &Arc<Context>, spares: &Spares) {
+/// Reservations that may wait while others are replaced. Where more do, whoever makes instances is faster than this thread, and may
+/// make their memory too.
+const MOST_WAITING: usize = 4;
+
+fn reap(
+    receiver: &Receiver<Garbage>,
+    context: &Arc<Context>,
+    spares: &Spares,
+    waiting: &AtomicUsize,
+) {
     for garbage in receiver {
+        let left = waiting.fetch_sub(1, Ordering::Relaxed) - 1;
         match garbage {
             Garbage::Buffer(buffer) => drop(buffer),
             Garbage::Module(module) => drop(module),
@@ -103,7 +125,9 @@ fn reap(receiver: &Receiver<Garbage>, context: &Arc<Context>, spares: &Spares) {
                 let bytes = reservation.bytes();
                 drop(reservation);
                 drop(charge);
-                replace(bytes, open_bytes, context, spares);
+                if left <= MOST_WAITING {
+                    replace(bytes, open_bytes, context, spares);
+                }
             }
             Garbage::Spare(spare, charge) => {
                 drop(spare);
