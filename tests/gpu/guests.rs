@@ -49,6 +49,10 @@ pub(crate) const CASES: &[Case] = &[
         "memory_of_another_gpu_is_refused",
         memory_of_another_device_is_refused,
     ),
+    two_gpus(
+        "a_kernel_of_another_gpu_is_refused",
+        a_kernel_of_another_device_is_refused,
+    ),
 ];
 
 const VECTOR_ADD: &str = include_str!("../../fixtures/guests/vector_add.wat");
@@ -207,6 +211,32 @@ pub(crate) fn memory_of_another_device_is_refused() {
     assert_eq!(guest.read_u32(DATA_AT), 0);
     for device in [first, second] {
         assert_eq!(device.health(), Health::Good);
+        Harness::new(&trusted_on(device)).assert_usable();
+    }
+}
+
+/// A kernel that was loaded on one device is launched by a guest on another.
+pub(crate) fn a_kernel_of_another_device_is_refused() {
+    let [first, second] = [0, 1].map(|ordinal| {
+        let selector = device::Selector::Cuda(ordinal);
+        device::open(selector).unwrap()
+    });
+    let instance = InstanceId::random().unwrap();
+    let registry = KernelRegistry::default();
+    let entry = KernelEntry::from_ptx(&second, instance, "k_store", KIT.as_bytes(), WORD);
+    let kernel = registry.register(entry.unwrap()).unwrap().handle();
+    let mut guest = Harness::new(&Setup {
+        instance: Some(instance),
+        registry,
+        ..trusted_on(Arc::clone(&first))
+    });
+    let answer = guest.launch(kernel, Shape::ONE, &[ptr(DATA_AT, 4), Arg::U32(1)]);
+    let parts = ["the memory is of another device"];
+    assert_fails(&mut guest, answer, AbiError::LaunchFailed, &parts);
+    assert_eq!(guest.read_u32(DATA_AT), 0);
+    let own = guest.kernel(KIT, "k_store");
+    guest.run(own, &[ptr(DATA_AT, 4), Arg::U32(1)]);
+    for device in [first, second] {
         Harness::new(&trusted_on(device)).assert_usable();
     }
 }

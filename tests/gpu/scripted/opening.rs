@@ -11,7 +11,7 @@ use super::{
     open, use_everything,
 };
 use crate::fake::{Form, Library, calls, calls_of};
-use crate::guests::memory_of_another_device_is_refused;
+use crate::guests::{a_kernel_of_another_device_is_refused, memory_of_another_device_is_refused};
 use crate::harness::{KIT, Shape, VECADD, Way, encode};
 use crate::rig::{assert_fails, assert_nothing_is_reserved, ptr};
 use crate::runner::{Case, scripted, with_library};
@@ -116,6 +116,11 @@ pub(crate) const CASES: &[Case] = &[
         "memory_of_another_device",
         "",
         memory_of_another_device_is_refused,
+    ),
+    scripted(
+        "a_kernel_of_another_device",
+        "",
+        a_kernel_of_another_device_is_refused,
     ),
     scripted("a_device_that_is_not_there", "", a_device_that_is_not_there),
     scripted(
