@@ -36,8 +36,7 @@ impl<R: Send + 'static> Away<R> {
 
 /// A buffer that is being made.
 pub(crate) struct Allocating {
-    carving: Away<Result<Carved, device::Error>>,
-    charge: [Permit; 2],
+    carving: Away<Result<(Carved, [Permit; 2]), device::Error>>,
 }
 
 /// Begins to make a device buffer of `bytes` zero bytes.
@@ -68,15 +67,17 @@ pub(crate) fn alloc(
     ];
     let region = memory.addressable(device)?;
     let region = region.ok_or(Error::MemoryNotOfDevice)?;
-    let carving = Away::start(device, move || region.carve(bytes))?;
-    Ok(Allocating { carving, charge })
+    // The charge lasts as long as the work, also where nobody waits for it.
+    let carve = move || region.carve(bytes).map(|carved| (carved, charge));
+    let carving = Away::start(device, carve)?;
+    Ok(Allocating { carving })
 }
 
 impl Allocating {
     /// Waits for the buffer, and gives its handle.
     pub(crate) async fn finish(self, shared: &Shared) -> Result<i64, Error> {
-        let carved = self.carving.finish().await??;
-        shared.add_buffer(carved, self.charge)
+        let (carved, charge) = self.carving.finish().await??;
+        shared.add_buffer(carved, charge)
     }
 }
 

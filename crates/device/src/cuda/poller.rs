@@ -154,7 +154,7 @@ enum Pause {
 }
 
 /// What is done before the next look, `idle` after a job came or ended. A launch of less than a millisecond is noticed at once, so
-/// that of such kernels one after the other little is lost between them; a longer one late by a sixteenth of its time, and by
+/// that of such kernels one after the other little is lost between them; a longer one late by a thirty-second of its time, and by
 /// 200 microseconds at most.
 fn pause(idle: Duration) -> Pause {
     const BUSY: Duration = Duration::from_micros(50);
@@ -166,7 +166,7 @@ fn pause(idle: Duration) -> Pause {
     } else if idle < AWAKE {
         Pause::Yield
     } else {
-        Pause::Sleep((idle / 16).min(LONGEST))
+        Pause::Sleep((idle / 32).min(LONGEST))
     }
 }
 
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(pause(micros(49)), Pause::Spin);
         assert_eq!(pause(micros(50)), Pause::Yield);
         assert_eq!(pause(micros(999)), Pause::Yield);
-        assert_eq!(pause(micros(1_600)), Pause::Sleep(micros(100)));
+        assert_eq!(pause(micros(1_600)), Pause::Sleep(micros(50)));
         assert_eq!(pause(LONG), Pause::Sleep(micros(200)));
     }
 
