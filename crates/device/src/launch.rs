@@ -1,8 +1,8 @@
 //! What a launch is and every check on it: [`Geometry`] against limits, [`Arguments`] against the signature,
 //! [`Launch`] against memory. Each type is the proof of its check; a backend is handed the last one only.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ptx::{Class, Parameter, Signature};
@@ -31,6 +31,9 @@ pub enum Mode {
     #[default]
     Plain,
 }
+
+/// Most bytes that a launch keeps of what its kernel prints.
+pub const LOG_BYTES: usize = 64 << 10;
 
 const AXES: [char; 3] = ['x', 'y', 'z'];
 
@@ -296,6 +299,7 @@ pub struct Launch {
     control: LaunchControl,
     signal: Arc<Signal>,
     next_block: AtomicU64,
+    log: Mutex<Vec<u8>>,
 }
 
 impl Launch {
@@ -352,6 +356,7 @@ impl Launch {
         launch.region = region;
         launch.control = control;
         launch.next_block = AtomicU64::new(0);
+        launch.log().clear();
         launch.signal.reset();
         Ok(())
     }
@@ -422,6 +427,27 @@ impl Launch {
     #[must_use]
     pub fn signal(&self) -> &Arc<Signal> {
         &self.signal
+    }
+
+    /// For a backend whose kernels can print: adds a text to the launch's log, whole or not at all. Whether there was room.
+    pub fn print(&self, text: &[u8]) -> bool {
+        let mut log = self.log();
+        let fits = text.len() <= LOG_BYTES - log.len();
+        if fits {
+            log.extend_from_slice(text);
+        }
+        fits
+    }
+
+    /// Takes what the kernel has printed since the launch was prepared, or since it was last taken: at most [`LOG_BYTES`].
+    /// Texts of one thread are in order.
+    #[must_use]
+    pub fn take_log(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.log())
+    }
+
+    fn log(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// For a backend whose workers share a grid: hands out each block's linear index once, then `None`.

@@ -25,7 +25,9 @@ pub use device::{
     Program, Side,
 };
 pub use error::{Access, AccessSpace, Error, StopReason, Trap, TrapKind};
-pub use launch::{Arguments, Geometry, IntegerPointers, Launch, LaunchControl, Mode, Value};
+pub use launch::{
+    Arguments, Geometry, IntegerPointers, LOG_BYTES, Launch, LaunchControl, Mode, Value,
+};
 pub use mapping::{HostAddr, Window, WindowFault, Word};
 pub use open::{Selector, open};
 pub use params::ParamStorage;

@@ -6,6 +6,7 @@
 )]
 
 use super::lanes::{carry_functions, lane_functions};
+use super::memory::PEER_BYTES;
 
 /// A 16-bit register as a signed number.
 #[inline(always)]
@@ -58,6 +59,27 @@ fn u24(x: u32) -> u64 {
 #[inline(always)]
 fn s24(x: u32) -> i64 {
     i64::from(s32(x << 8) >> 8)
+}
+
+/// The address that a block of the cluster has at `address` in shared memory; ranks that no cluster has lead nowhere.
+fn peer(address: u64, rank: u32) -> u64 {
+    const LAST: u32 = 254;
+    (address & !(PEER_BYTES * 255)) | (PEER_BYTES * u64::from(rank.min(LAST) + 1))
+}
+
+/// The rank that an address in shared memory names, or that of the block itself.
+fn rank(address: u64, own: u32) -> u32 {
+    match (address / PEER_BYTES) as u8 {
+        0 => own,
+        peer => u32::from(peer) - 1,
+    }
+}
+
+lane_functions! {
+    map_address: (a w, b w) -> w = peer(u64::from(a), b) as u32;
+    map_address64: (a d, b w) -> d = peer(a, b);
+    rank_of_address: (a w, b w) -> w = rank(u64::from(a), b);
+    rank_of_address64: (a d, b w) -> w = rank(a, b);
 }
 
 lane_functions! {

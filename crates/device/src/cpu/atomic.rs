@@ -4,14 +4,12 @@
     reason = "operands narrower than 64 bits are kept in the low bits of one"
 )]
 
-use crate::error::TrapKind;
-
 use super::access::addresses;
 use super::code::{Atomic, AtomicOp, NO_SLOT, Width};
 use super::float::{both, sum_half};
 use super::groups::Frame;
 use super::lanes::{Longs, Regs, lanes};
-use super::memory::{Cell, Fault, Local, Memory, Place, fault, place};
+use super::memory::{Cell, Fault, Local, Memory, Place, place};
 
 /// The new value of a word of `width`, from the old one and the operands; all in the low bits.
 fn applied(op: AtomicOp, width: Width, old: u64, b: u64, c: u64) -> u64 {
@@ -145,15 +143,8 @@ impl Lanes<'_, '_, '_> {
                             *word = next(old).bytes();
                             old
                         }
-                        None => {
-                            return Err(fault(
-                                TrapKind::OutOfBounds,
-                                lane,
-                                address,
-                                T::BYTES,
-                                space,
-                            ));
-                        }
+                        // That of another block of the cluster, or none.
+                        None => self.memory.update(self.local, space, address, lane, next)?,
                     }
                 }
                 _ => self.memory.update(self.local, space, address, lane, next)?,

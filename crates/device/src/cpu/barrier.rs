@@ -6,6 +6,9 @@ use super::warp::Warp;
 /// Barriers of a block (PTX ISA, `barrier`).
 const BARRIERS: usize = 16;
 
+/// The number by which a group waits for its cluster.
+pub(super) const CLUSTER: u8 = 16;
+
 /// What has come to a barrier since it was last complete.
 #[derive(Clone, Copy, Debug, Default)]
 struct Barrier {
@@ -28,6 +31,8 @@ pub(super) struct Barriers {
     alive: u32,
     /// Whether anything has happened since they were last looked at.
     changed: bool,
+    /// The same for the barrier of the cluster.
+    gathered: bool,
 }
 
 /// What the threads of a complete barrier are told.
@@ -53,6 +58,17 @@ impl Barriers {
     pub(super) fn exit(&mut self, lanes: u32) {
         self.alive -= lanes.count_ones();
         self.changed = true;
+        self.gathered = true;
+    }
+
+    /// Lanes come to the barrier of the cluster.
+    pub(super) fn gather(&mut self) {
+        self.gathered = true;
+    }
+
+    /// Whether the barrier of the cluster may have become complete.
+    pub(super) fn take_gathered(&mut self) -> bool {
+        std::mem::take(&mut self.gathered)
     }
 
     /// Whether a barrier may have become complete.
@@ -134,6 +150,21 @@ pub(super) fn release(warp: &mut Warp, id: u8, mut tell: impl FnMut(&mut Warp, u
             group.wait = Wait::Nothing;
             group.pc += 1;
         }
+    }
+}
+
+/// Lets the threads of a cluster go that wait for each other, once all that are alive have come; those that have come and do
+/// not wait yet will pass.
+pub(super) fn gather(warps: &mut [Warp]) {
+    let all = warps.iter().all(|warp| warp.live & !warp.arrived == 0);
+    let any = warps.iter().any(|warp| warp.arrived != 0);
+    if !all || !any {
+        return;
+    }
+    for warp in warps {
+        let waiting = warp.groups.waiting(CLUSTER);
+        warp.passed |= std::mem::take(&mut warp.arrived) & !waiting;
+        release(warp, CLUSTER, |_, _| {});
     }
 }
 

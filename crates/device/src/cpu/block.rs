@@ -4,39 +4,23 @@
 use std::time::{Duration, Instant};
 
 use crate::error::{Access, Error, StopReason, Trap, TrapKind};
-use crate::launch::{Geometry, Launch, Mode};
+use crate::launch::{Geometry, Launch};
 use crate::mapping::Window;
 
-use super::barrier::{Barriers, Complete, release};
+use super::barrier::{Barriers, Complete, gather, release};
 use super::code::{BarrierKind, Image, LANES, LaneMask, LongPreset, Preset};
+use super::heap::Heap;
 use super::lanes::{Words, bit, blend, pack};
-use super::memory::{Fault, Memory, Workspace, halves};
-use super::program::COOPERATIVE_BYTES;
+use super::memory::{Cluster, Fault, Memory, Workspace, halves};
+use super::size::Growth;
+use super::system::Services;
 use super::warp::{Machine, Pause, Warp};
 
 /// Instructions of a warp before the next one runs, where another can.
 const WARP_TURN: u32 = 1024;
 
-/// Most bytes of local memory of all threads of a block: what one worker may be made to hold.
-pub(super) const BLOCK_LOCAL_BYTES: u64 = 32 << 20;
-/// Most bytes of local memory of a thread, as CUDA has it (compute capabilities, technical specifications).
-pub(super) const THREAD_LOCAL_BYTES: u64 = 512 << 10;
-
-/// Most bytes of registers and return addresses that the calls of a block may stack up.
-const BLOCK_STACK_BYTES: u64 = 64 << 20;
 /// How many times over a bank may be too large before it is made smaller.
 const SPARE_ROOM: usize = 16;
-/// Bytes of a slot of each bank and of the return addresses of a call.
-const STACK_SLOT_BYTES: u64 = 128 + 256 + 4 + 128;
-
-/// What calls may stack up in a block of this launch: blocks of a cooperative one are resident together.
-fn stack_bytes(geometry: Geometry) -> u64 {
-    match geometry.mode() {
-        Mode::Plain => BLOCK_STACK_BYTES,
-        Mode::Cooperative => (COOPERATIVE_BYTES / geometry.blocks()).min(BLOCK_STACK_BYTES),
-    }
-}
-
 /// How a stretch of a block's work ended.
 #[derive(Debug)]
 pub(super) enum End {
@@ -69,6 +53,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) window: Window<'a>,
     pub(super) globals: Window<'a>,
     pub(super) workspace: &'a Workspace,
+    pub(super) heap: &'a Heap,
     pub(super) workers: u32,
     pub(super) epoch: Instant,
 }
@@ -80,57 +65,78 @@ pub(super) struct Tenant {
     pub(super) run: u64,
 }
 
-/// A block and all its memory, used for one block after another.
+/// A block, or the blocks of a cluster, with all its memory, used for one after another.
 #[derive(Debug, Default)]
 pub(super) struct Block {
     tenant: Tenant,
     geometry: Option<Geometry>,
+    /// Blocks of a cluster along x, y, z, and the index of the first.
+    cluster: [u32; 3],
     index: [u32; 3],
+    /// Of one block after another, as many each.
     warps: Vec<Warp>,
     next_warp: usize,
+    /// Of one block after another, as many bytes each.
     shared: Vec<u8>,
-    barriers: Barriers,
+    shared_bytes: usize,
+    /// Of each block.
+    barriers: Vec<Barriers>,
+}
+
+/// Index of the `linear`th of as many things along x, y, z.
+fn index(linear: u64, of: [u32; 3]) -> [u32; 3] {
+    let [x, y, _] = of.map(|count| u64::from(count.max(1)));
+    [linear % x, linear / x % y, linear / x / y].map(|at| u32::try_from(at).unwrap_or(u32::MAX))
+}
+
+/// For each axis what a function makes of two numbers.
+fn each(a: [u32; 3], b: [u32; 3], of: impl Fn(u32, u32) -> u32) -> [u32; 3] {
+    std::array::from_fn(|axis| of(a[axis], b[axis]))
 }
 
 impl Block {
-    /// Makes it the block of this linear index.
+    /// Makes it the cluster of this linear index, which is a block where nothing is said of clusters.
     pub(super) fn begin(&mut self, around: &Surroundings<'_>, tenant: Tenant, linear: u64) {
         let geometry = around.launch.geometry();
         let image = around.image;
-        let [x, y, _] = geometry.grid().map(u64::from);
-        self.index = [linear % x, linear / x % y, linear / x / y]
-            .map(|at| u32::try_from(at).unwrap_or(u32::MAX));
+        self.cluster = image.cluster;
+        let clusters = each(geometry.grid(), self.cluster, u32::div_ceil);
+        self.index = each(index(linear, clusters), self.cluster, u32::saturating_mul);
+        let blocks = self.cluster.iter().product::<u32>() as usize;
         let threads = geometry.threads_per_block();
-        let shared_bytes = (image.static_shared_bytes + geometry.shared_bytes()) as usize;
+        let shared_bytes = image.static_shared_bytes + geometry.shared_bytes();
+        self.shared_bytes = shared_bytes as usize;
         self.shared.clear();
-        self.shared.resize(shared_bytes, 0);
-        self.barriers.reset(threads);
+        self.shared.resize(self.shared_bytes * blocks, 0);
+        self.barriers.resize_with(blocks, Barriers::default);
+        for barriers in &mut self.barriers {
+            barriers.reset(threads);
+        }
         self.next_warp = 0;
         let same = self.tenant == tenant && self.geometry == Some(geometry);
         self.tenant = tenant;
         self.geometry = Some(geometry);
         let warps = threads.div_ceil(32) as usize;
-        self.warps.resize_with(warps, Warp::default);
+        self.warps.resize_with(warps * blocks, Warp::default);
         let entry = &image.functions[0];
-        let stack = stack_bytes(geometry) / warps as u64;
-        let rows = (BLOCK_LOCAL_BYTES.min(stack_bytes(geometry)) / warps as u64 / 128)
-            .min(THREAD_LOCAL_BYTES / 4);
-        let most_rows = usize::try_from(rows)
-            .unwrap_or(usize::MAX)
-            .max(entry.size.local as usize);
-        let most_slots = u32::try_from(stack / STACK_SLOT_BYTES).unwrap_or(u32::MAX);
+        let growth = Growth::of(image, geometry);
         for (number, warp) in self.warps.iter_mut().enumerate() {
-            let first = u32::try_from(number).unwrap_or(0) * 32;
+            let rank = number / warps;
+            let first = u32::try_from(number % warps).unwrap_or(0) * 32;
             warp.live = pack(|lane| first + u32::try_from(lane).unwrap_or(0) < threads);
             warp.groups.reset(entry.start, warp.live);
             warp.wake_at = None;
+            warp.arrived = 0;
+            warp.passed = 0;
             warp.debt = 0;
-            warp.most_rows = most_rows;
-            warp.most_slots = most_slots;
+            warp.most_rows = growth.most_rows;
+            warp.most_slots = growth.most_slots;
             if !same {
                 trim(&mut warp.words, entry.size.words);
                 trim(&mut warp.longs, entry.size.longs);
+                trim(&mut warp.predicates, entry.size.predicates);
                 trim(&mut warp.local, entry.size.local);
+                trim(&mut warp.returns, 0);
                 refill(&mut warp.words, entry.size.words, [0; LANES]);
                 refill(&mut warp.longs, entry.size.longs, [0; LANES]);
                 refill(&mut warp.predicates, entry.size.predicates, 0);
@@ -146,10 +152,18 @@ impl Block {
                 }
             }
             refill(&mut warp.local, entry.size.local, [0; LANES]);
+            let within = index(rank as u64, self.cluster);
+            let place = Place {
+                index: each(self.index, within, u32::saturating_add),
+                cluster: self.cluster,
+                within,
+                rank: u32::try_from(rank).unwrap_or(u32::MAX),
+                first_thread: first,
+                shared_bytes,
+            };
             for &(slot, preset) in &entry.words {
-                if !same || matches!(preset, Preset::BlockIndex(_)) {
-                    warp.words[usize::from(slot)] =
-                        value(preset, around, geometry, self.index, first, shared_bytes);
+                if !same || matches!(preset, Preset::BlockIndex(_) | Preset::ClusterIndex(_)) {
+                    warp.words[usize::from(slot)] = value(preset, around, geometry, place);
                 }
             }
         }
@@ -171,18 +185,31 @@ impl Block {
             {
                 let mut fuel = granted.min(WARP_TURN);
                 granted -= fuel;
+                let rank = self.rank(self.next_warp);
+                let (before, rest) = self.shared.split_at_mut(rank * self.shared_bytes);
+                let (shared, after) = rest.split_at_mut(self.shared_bytes);
                 let mut machine = Machine {
                     image: around.image,
                     memory: Memory {
                         window: around.window,
                         globals: around.globals,
-                        shared: &mut self.shared,
+                        shared,
+                        cluster: Cluster {
+                            rank,
+                            bytes: self.shared_bytes,
+                            before,
+                            after,
+                        },
                         constants: &around.image.const_bytes,
                         params: around.launch.params().backing(),
                         workspace: around.workspace,
                     },
-                    barriers: &mut self.barriers,
+                    barriers: &mut self.barriers[rank],
                     epoch: around.epoch,
+                    services: Services {
+                        launch: around.launch,
+                        heap: around.heap,
+                    },
                 };
                 let pause = self.warps[self.next_warp].run(&mut machine, &mut fuel);
                 granted += fuel;
@@ -199,10 +226,16 @@ impl Block {
                     Ok(Pause::Blocked | Pause::Fuel | Pause::Sleep) => {}
                 }
             }
-            if self.barriers.take_changed() {
-                self.complete_barriers(around.image);
+            let rank = self.rank(self.next_warp);
+            if self.barriers[rank].take_changed() {
+                self.complete_barriers(around.image, rank);
             }
-            if self.barriers.alive() == 0 {
+            if self.barriers[rank].take_gathered() {
+                gather(&mut self.warps);
+            }
+            if self.barriers[rank].alive() == 0
+                && self.barriers.iter().all(|barriers| barriers.alive() == 0)
+            {
                 pace.unused(granted);
                 return End::Finished;
             }
@@ -243,9 +276,20 @@ impl Block {
             .map(|at| at.saturating_duration_since(now))
     }
 
-    fn complete_barriers(&mut self, image: &Image) {
-        while let Some(complete) = self.barriers.take_complete(&self.warps) {
-            for warp in &mut self.warps {
+    /// The rank in its cluster of the block that a warp is of.
+    fn rank(&self, warp: usize) -> usize {
+        warp / self.warps_of_block()
+    }
+
+    fn warps_of_block(&self) -> usize {
+        self.warps.len() / self.barriers.len()
+    }
+
+    fn complete_barriers(&mut self, image: &Image, rank: usize) {
+        let count = self.warps_of_block();
+        let warps = &mut self.warps[rank * count..][..count];
+        while let Some(complete) = self.barriers[rank].take_complete(warps) {
+            for warp in &mut *warps {
                 release(warp, complete.id, |warp, group| {
                     tell(warp, group, image, complete)
                 });
@@ -255,11 +299,13 @@ impl Block {
 
     fn trap(&self, image: &Image, fault: Fault, pc: u32, warp: usize) -> Trap {
         let [x, y, _] = self.geometry.map_or([1; 3], |geometry| geometry.block());
+        let (rank, warp) = (self.rank(warp), warp % self.warps_of_block());
         let linear = u32::try_from(warp * LANES + fault.lane).unwrap_or(u32::MAX);
+        let within = index(rank as u64, self.cluster);
         Trap {
             kind: fault.kind,
             line: image.lines.get(pc as usize).copied().unwrap_or(0),
-            block: self.index,
+            block: each(self.index, within, u32::saturating_add),
             thread: [linear % x, linear / x % y, linear / x / y],
             access: fault.access.map(|(address, bytes, space)| Access {
                 address,
@@ -304,6 +350,17 @@ fn asleep(warp: &mut Warp) -> bool {
             warp.wake_at = None;
             false
         }
+    }
+}
+
+impl Block {
+    /// Bytes that it holds on to.
+    pub(super) fn held_bytes(&self) -> usize {
+        let of = |warp: &Warp| {
+            let rows = warp.words.capacity() + warp.local.capacity() + warp.returns.capacity();
+            rows * size_of::<Words>() + warp.longs.capacity() * 256 + warp.predicates.capacity() * 4
+        };
+        self.shared.capacity() + self.warps.iter().map(of).sum::<usize>()
     }
 }
 
@@ -356,15 +413,27 @@ fn tell(warp: &mut Warp, group: usize, image: &Image, complete: Complete) {
     }
 }
 
-/// What a preset slot holds in a warp.
-fn value(
-    preset: Preset,
-    around: &Surroundings<'_>,
-    geometry: Geometry,
+/// Where a warp is in its launch.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Of the block.
     index: [u32; 3],
+    /// Blocks of a cluster.
+    cluster: [u32; 3],
+    /// Of the block in its cluster.
+    within: [u32; 3],
+    rank: u32,
     first_thread: u32,
-    shared_bytes: usize,
-) -> Words {
+    shared_bytes: u32,
+}
+
+/// What a preset slot holds in a warp.
+fn value(preset: Preset, around: &Surroundings<'_>, geometry: Geometry, place: Place) -> Words {
+    let Place {
+        index,
+        first_thread,
+        ..
+    } = place;
     let [x, y, _] = geometry.block();
     let lane =
         |of: &dyn Fn(u32) -> u32| std::array::from_fn(|lane| of(u32::try_from(lane).unwrap_or(0)));
@@ -380,8 +449,12 @@ fn value(
         Preset::ThreadIndex(0) => lane(&|lane| (first_thread + lane) % x),
         Preset::ThreadIndex(1) => lane(&|lane| (first_thread + lane) / x % y),
         Preset::ThreadIndex(_) => lane(&|lane| (first_thread + lane) / x / y),
+        Preset::ClusterBlockIndex(axis) => [place.within[axis]; LANES],
+        Preset::ClusterCount(axis) => [geometry.grid()[axis] / place.cluster[axis]; LANES],
+        Preset::ClusterIndex(axis) => [index[axis] / place.cluster[axis]; LANES],
+        Preset::ClusterRank => [place.rank; LANES],
         Preset::DynamicSharedBytes => [geometry.shared_bytes(); LANES],
-        Preset::TotalSharedBytes => [u32::try_from(shared_bytes).unwrap_or(u32::MAX); LANES],
+        Preset::TotalSharedBytes => [place.shared_bytes; LANES],
         Preset::LaneId => lane(&|lane| lane),
         Preset::LaneMask(LaneMask::Equal) => std::array::from_fn(bit),
         Preset::LaneMask(LaneMask::Less) => std::array::from_fn(|lane| bit(lane) - 1),

@@ -2,9 +2,9 @@
 
 use crate::error::TrapKind;
 
-use super::code::{CallSite, Copied, FunctionCode, Image, LongPreset, Op, Preset};
+use super::code::{CallSite, Callee, Copied, FunctionCode, Image, LongPreset, Op, Preset};
 use super::groups::{Frame, Group, Wait};
-use super::lanes::{blend, blend_bits, lanes};
+use super::lanes::{bit, blend, blend_bits, lanes};
 use super::memory::{Fault, Local};
 use super::warp::Warp;
 
@@ -20,10 +20,43 @@ fn instructions(parts: &[Copied], presets: usize) -> u32 {
 }
 
 impl Warp {
-    /// The lanes of `group`, which stands at a call, enter the callee. Gives the instructions that it counts as more.
+    /// The lanes of `group`, which stands at a call, enter what it calls. Gives the instructions that it counts as more.
     pub(super) fn call(&mut self, image: &Image, site: u32, group: Group) -> Result<u32, Fault> {
         let site = &image.calls[site as usize];
-        let callee = &image.functions[site.callee as usize];
+        let (slot, list) = match site.callee {
+            Callee::Direct(callee) => return self.enter(image, site, callee, group),
+            Callee::Indirect { slot, list } => (slot, &image.callees[list as usize]),
+        };
+        let addresses = self.longs[group.frame.longs as usize + usize::from(slot)];
+        let (mut left, mut more) = (group.mask, 0_u32);
+        while left != 0 {
+            let lane = left.trailing_zeros() as usize;
+            let address = addresses[lane];
+            let mask = lanes(left)
+                .filter(|&lane| addresses[lane] == address)
+                .fold(0, |mask, lane| mask | bit(lane));
+            left &= !mask;
+            let found = list.binary_search_by_key(&address, |&(address, _)| address);
+            let (_, callee) = found.map(|at| list[at]).map_err(|_| Fault {
+                kind: TrapKind::OutOfBounds,
+                lane,
+                access: None,
+            })?;
+            let entered = self.enter(image, site, callee, Group { mask, ..group })?;
+            more = more.saturating_add(entered);
+        }
+        Ok(more)
+    }
+
+    /// The lanes of `group` enter a function.
+    fn enter(
+        &mut self,
+        image: &Image,
+        site: &CallSite,
+        callee: u32,
+        group: Group,
+    ) -> Result<u32, Fault> {
+        let callee = &image.functions[callee as usize];
         let frame = inner(group.frame, &image.functions[site.caller as usize]);
         self.reserve(frame, callee).ok_or(Fault {
             kind: TrapKind::CallDepth,

@@ -79,6 +79,8 @@ pub(super) enum Op {
     Call {
         site: u32,
     },
+    ClusterArrive,
+    ClusterWait,
     Elect {
         d: u16,
         p: u16,
@@ -132,12 +134,23 @@ pub(super) enum Op {
     SyncWarp {
         members: u16,
     },
+    System {
+        site: u32,
+    },
     Timer {
         d: u16,
         timer: Timer,
     },
     Trap,
     Copy {
+        site: u32,
+    },
+    /// `cp.async.bulk`.
+    Bulk {
+        site: u32,
+    },
+    /// `mbarrier`.
+    Phase {
         site: u32,
     },
     Vote {
@@ -301,11 +314,20 @@ pub(super) struct BarrierSite {
     pub(super) kind: BarrierKind,
 }
 
+/// What a call calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Callee {
+    /// The function of this number.
+    Direct(u32),
+    /// The one whose address is in a 64-bit slot, of those in a list of [`Image::callees`].
+    Indirect { slot: u16, list: u32 },
+}
+
 /// A call: parameters are bytes of local memory, copied from the caller's frame to the callee's and back.
 #[derive(Clone, Debug)]
 pub(super) struct CallSite {
     pub(super) caller: u32,
-    pub(super) callee: u32,
+    pub(super) callee: Callee,
     pub(super) arguments: Vec<Copied>,
     pub(super) results: Vec<Copied>,
 }
@@ -316,6 +338,22 @@ pub(super) struct Copied {
     pub(super) caller: u32,
     pub(super) callee: u32,
     pub(super) words: u32,
+}
+
+/// A function of CUDA's that has no body in the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum System {
+    Free,
+    Malloc,
+    Print,
+}
+
+/// A call of such a function: where its arguments and its result lie in the frame, in words.
+#[derive(Clone, Debug)]
+pub(super) struct SystemSite {
+    pub(super) of: System,
+    pub(super) arguments: Vec<u32>,
+    pub(super) result: Option<u32>,
 }
 
 /// `cp.async`: bytes from global to shared memory, the rest of `bytes` zero.
@@ -333,7 +371,54 @@ pub(super) struct CopySite {
     pub(super) ignore: Option<Guard>,
 }
 
-/// `ldmatrix`, `stmatrix` and `mma`.
+/// An address as an instruction names it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Location {
+    pub(super) slot: u16,
+    pub(super) wide: bool,
+    pub(super) offset: i32,
+    pub(super) space: Space,
+}
+
+/// `cp.async.bulk`: bytes from one memory to another, and the `mbarrier` that is told of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BulkSite {
+    pub(super) to: Location,
+    pub(super) from: Location,
+    pub(super) bytes: u16,
+    pub(super) barrier: Option<Location>,
+}
+
+/// What an `mbarrier` instruction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PhaseOp {
+    /// Threads come, after so many more bytes are expected where `expect` says so; with `drop` for the last time.
+    Arrive {
+        expect: bool,
+        drop: bool,
+    },
+    CompleteBytes,
+    ExpectBytes,
+    Initialize,
+    Invalidate,
+    /// Whether the phase of a state is over.
+    Test,
+    /// Whether the phase of a parity is over.
+    TestParity,
+}
+
+/// An `mbarrier` instruction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PhaseSite {
+    pub(super) op: PhaseOp,
+    pub(super) barrier: Location,
+    /// The state before in a 64-bit slot, or the outcome of a test in a predicate; or [`NO_SLOT`].
+    pub(super) d: u16,
+    /// A number of threads or bytes or a parity, or a state in a 64-bit slot.
+    pub(super) a: u16,
+}
+
+/// `ldmatrix`, `stmatrix`, `mma` and `wmma`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MatrixSite {
     Load {
@@ -353,6 +438,65 @@ pub(super) enum MatrixSite {
         offset: i32,
     },
     Multiply(Multiply),
+    /// `wmma.load`.
+    TileLoad(TileAccess),
+    /// `wmma.mma`: a, b, c, d.
+    TileMultiply {
+        tiles: [Tile; 4],
+        /// Whether integers saturate.
+        saturate: bool,
+    },
+    /// `wmma.store`.
+    TileStore(TileAccess),
+}
+
+/// What the elements of a `wmma` fragment are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Element {
+    Bf16,
+    F16,
+    F32,
+    F64,
+    S32,
+    S8,
+    Tf32,
+    U8,
+}
+
+impl Element {
+    pub(super) fn bytes(self) -> u32 {
+        match self {
+            Self::S8 | Self::U8 => 1,
+            Self::Bf16 | Self::F16 => 2,
+            Self::F32 | Self::S32 | Self::Tf32 => 4,
+            Self::F64 => 8,
+        }
+    }
+}
+
+/// A `wmma` fragment: a tile of a matrix in registers of a warp.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tile {
+    pub(super) slots: [u16; 8],
+    /// How many slots there are.
+    pub(super) count: u8,
+    pub(super) element: Element,
+    pub(super) rows: u8,
+    pub(super) columns: u8,
+}
+
+/// A `wmma` fragment and where it lies in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TileAccess {
+    pub(super) tile: Tile,
+    pub(super) address: u16,
+    pub(super) wide_address: bool,
+    pub(super) offset: i32,
+    pub(super) space: Space,
+    /// Slot of the elements from a row, or column, to the next; none where they are dense.
+    pub(super) stride: Option<u16>,
+    /// Whether columns lie behind each other.
+    pub(super) by_column: bool,
 }
 
 /// `mma.sync.m16n8k*` on 16-bit floats.
@@ -385,6 +529,10 @@ pub(super) enum Preset {
     Value(u32),
     BlockIndex(usize),
     BlockCount(usize),
+    ClusterBlockIndex(usize),
+    ClusterCount(usize),
+    ClusterIndex(usize),
+    ClusterRank,
     DynamicSharedBytes,
     LaneId,
     LaneMask(LaneMask),
@@ -442,11 +590,18 @@ pub(super) struct Image {
     /// The entry is the first.
     pub(super) functions: Vec<FunctionCode>,
     pub(super) barriers: Vec<BarrierSite>,
+    pub(super) bulks: Vec<BulkSite>,
     pub(super) calls: Vec<CallSite>,
+    /// Functions that may be called by address, by what they take and give; sorted by address.
+    pub(super) callees: Vec<Vec<(u64, u32)>>,
     pub(super) copies: Vec<CopySite>,
     pub(super) matrices: Vec<MatrixSite>,
+    pub(super) phases: Vec<PhaseSite>,
+    pub(super) systems: Vec<SystemSite>,
     pub(super) tables: Vec<Vec<u32>>,
     pub(super) vectors: Vec<u16>,
     pub(super) const_bytes: Vec<u8>,
     pub(super) static_shared_bytes: u32,
+    /// Blocks of a cluster along x, y, z.
+    pub(super) cluster: [u32; 3],
 }

@@ -8,6 +8,7 @@ use super::convert::{from_bf16, from_f16, to_f16};
 use super::float::{bits, to_half};
 use super::lanes::{Longs, Regs, Words, blend, lanes};
 use super::memory::{Fault, Local, Memory, fault};
+use super::tile;
 
 /// Rows and columns of the 8x8 matrices that `ldmatrix` moves.
 const SIDE: usize = 8;
@@ -94,6 +95,12 @@ pub(super) fn run(
             accumulate(regs, multiply, mask);
             Ok(())
         }
+        MatrixSite::TileLoad(access) => tile::load(regs, memory, local, access, mask),
+        MatrixSite::TileMultiply { tiles, saturate } => {
+            tile::multiply(regs, tiles, *saturate, mask);
+            Ok(())
+        }
+        MatrixSite::TileStore(access) => tile::store(regs, memory, local, access, mask),
     }
 }
 

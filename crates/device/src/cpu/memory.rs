@@ -17,7 +17,7 @@ pub(super) const CONST_BASE: u64 = 4 << 40;
 pub(super) const PARAM_BASE: u64 = 5 << 40;
 /// The words of a launch that CUDA's grid barrier works on.
 pub(super) const WORKSPACE_BASE: u64 = 6 << 40;
-/// The address of any function.
+/// Addresses of functions.
 pub(super) const FUNCTION_ADDRESS: u64 = 7 << 40;
 /// Bytes of generic addresses that one space has.
 pub(super) const SPACE_BYTES: u64 = 1 << 40;
@@ -183,7 +183,12 @@ pub(super) fn read_local<T: Cell>(local: &Local, at: u64, lane: usize) -> Option
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "splits a word in halves")]
-fn write_local<T: Cell>(local: &mut Local, at: u64, lane: usize, value: T) -> Option<()> {
+pub(super) fn write_local<T: Cell>(
+    local: &mut Local,
+    at: u64,
+    lane: usize,
+    value: T,
+) -> Option<()> {
     let row = usize::try_from(at / 4).ok()?;
     let value = value.widen();
     if T::BYTES == 8 {
@@ -202,10 +207,27 @@ fn write_local<T: Cell>(local: &mut Local, at: u64, lane: usize, value: T) -> Op
 pub(super) struct Memory<'a> {
     pub(super) window: Window<'a>,
     pub(super) globals: Window<'a>,
+    /// The block's own shared memory.
     pub(super) shared: &'a mut [u8],
+    pub(super) cluster: Cluster<'a>,
     pub(super) constants: &'a [u8],
     pub(super) params: &'a [u8],
     pub(super) workspace: &'a Workspace,
+}
+
+/// How far the shared memories of a cluster's blocks are from each other where an address says which block is meant: 0 for
+/// the own, 1 for that of rank 0 and so on.
+pub(super) const PEER_BYTES: u64 = 1 << 24;
+
+/// The shared memory of the other blocks of a cluster.
+#[derive(Default)]
+pub(super) struct Cluster<'a> {
+    pub(super) rank: usize,
+    /// Bytes of each.
+    pub(super) bytes: usize,
+    /// Of those before and of those after it.
+    pub(super) before: &'a mut [u8],
+    pub(super) after: &'a mut [u8],
 }
 
 /// A few words that the blocks of a launch share, all zero at its start.
@@ -247,6 +269,38 @@ fn kind(fault: WindowFault) -> TrapKind {
 }
 
 impl Memory<'_> {
+    /// The shared memory of the block that an address leads to.
+    fn shared_of(&self, at: u64) -> Result<&[u8], TrapKind> {
+        let (rank, own) = (self.cluster.rank, &*self.shared);
+        let of = |rank: usize, from: &[u8]| (rank * self.cluster.bytes).min(from.len());
+        let block = match usize::try_from(at / PEER_BYTES).map_err(|_| TrapKind::OutOfBounds)? {
+            0 => own,
+            peer if peer - 1 == rank => own,
+            peer if peer - 1 < rank => &self.cluster.before[of(peer - 1, self.cluster.before)..],
+            peer => &self.cluster.after[of(peer - 2 - rank, self.cluster.after)..],
+        };
+        Ok(&block[..block.len().min(self.shared.len())])
+    }
+
+    fn shared_mut(&mut self, at: u64) -> Result<&mut [u8], TrapKind> {
+        let (rank, len) = (self.cluster.rank, self.shared.len());
+        let of = |rank: usize, from: &[u8]| (rank * self.cluster.bytes).min(from.len());
+        let block = match usize::try_from(at / PEER_BYTES).map_err(|_| TrapKind::OutOfBounds)? {
+            0 => &mut *self.shared,
+            peer if peer - 1 == rank => &mut *self.shared,
+            peer if peer - 1 < rank => {
+                let at = of(peer - 1, self.cluster.before);
+                &mut self.cluster.before[at..]
+            }
+            peer => {
+                let at = of(peer - 2 - rank, self.cluster.after);
+                &mut self.cluster.after[at..]
+            }
+        };
+        let len = block.len().min(len);
+        Ok(&mut block[..len])
+    }
+
     #[inline]
     pub(super) fn load_one<T: Cell>(
         &self,
@@ -261,7 +315,7 @@ impl Memory<'_> {
         match place(space, address) {
             Place::Window(at) => return self.window.load(at).map_err(kind),
             Place::Globals(at) => return self.globals.load(at).map_err(kind),
-            Place::Shared(at) => T::read(self.shared, at),
+            Place::Shared(at) => T::read(self.shared_of(at)?, at % PEER_BYTES),
             Place::Local(at) => read_local(local, at, lane),
             Place::Const(at) => T::read(self.constants, at),
             Place::Param(at) => T::read(self.params, at),
@@ -286,7 +340,7 @@ impl Memory<'_> {
         match place(space, address) {
             Place::Window(at) => return self.window.store(at, value).map_err(kind),
             Place::Globals(at) => return self.globals.store(at, value).map_err(kind),
-            Place::Shared(at) => T::write(self.shared, at, value),
+            Place::Shared(at) => T::write(self.shared_mut(at)?, at % PEER_BYTES, value),
             Place::Local(at) => write_local(local, at, lane, value),
             Place::Workspace(at) => self.workspace.update(at, |_| value).map(drop),
             Place::Const(_) | Place::Param(_) | Place::Nowhere => None,

@@ -17,9 +17,11 @@
 //! - NaN results of f32 and narrower arithmetic are `0x7fffffff` and `0x7fff`; approximate functions are correctly rounded. What PTX leaves
 //!   open (division by zero, NaN as an integer, payloads of f64 NaN) is what an H200 gives.
 //! - Atomics run lane by lane in order; memory shared between blocks is accessed by relaxed atomics, with fences where ordering is asked for.
-//! - A cluster has one block.
+//! - The blocks of a cluster are run together by one worker. Where only the launch would say how many they are, a cluster is one block.
+//! - `malloc` takes from 8 MiB that a module has for it; `printf` writes to the launch's log ([`Launch::take_log`]).
 //!
 //! [`lower`]: Device::load
+//! [`Launch::take_log`]: crate::Launch::take_log
 
 mod access;
 mod alu;
@@ -33,13 +35,19 @@ mod convert;
 mod float;
 mod gather;
 mod groups;
+mod heap;
 mod lanes;
 mod lower;
 mod matrix;
 mod memory;
+mod phase;
 mod pool;
+mod print;
 mod program;
 mod run;
+mod size;
+mod system;
+mod tile;
 mod warp;
 
 use std::sync::Arc;
@@ -49,11 +57,14 @@ use crate::error::Error;
 use crate::mapping::page_bytes;
 use crate::region::{MAX_WINDOW_BYTES, Region, RegionSpec, RegionTable};
 
+use heap::Heap;
 use pool::Pool;
 use program::CpuModule;
 
 /// Address space for all windows with their guards: an eighth of what a process has, so that the rest of it is not starved.
 const DEFAULT_WINDOW_BUDGET: u64 = 16 << 40;
+/// Memory for blocks: a dozen of the largest ones, or a cooperative launch of the largest ones.
+const DEFAULT_BLOCK_BYTES: u64 = 2 << 30;
 /// Address space for the `.global` variables of all loaded programs together.
 const GLOBALS_BUDGET: u64 = 1 << 40;
 /// The compute capability whose instructions it runs, as far as it does.
@@ -66,6 +77,9 @@ pub struct Config {
     pub threads: usize,
     /// Bytes of address space that the windows of all regions may reserve together.
     pub window_budget: u64,
+    /// Bytes of memory that the blocks of all launches may take together. Launches wait for each other's; one that takes more
+    /// by itself is refused.
+    pub block_bytes: u64,
 }
 
 impl Default for Config {
@@ -73,6 +87,7 @@ impl Default for Config {
         Self {
             threads: 0,
             window_budget: DEFAULT_WINDOW_BUDGET,
+            block_bytes: DEFAULT_BLOCK_BYTES,
         }
     }
 }
@@ -114,7 +129,11 @@ impl CpuDevice {
         };
         let globals = RegionTable::new(GLOBALS_BUDGET);
         let nothing = own_region(&globals, 0)?;
-        let pool = Arc::new(Pool::new(threads, Arc::clone(&nothing))?);
+        let pool = Arc::new(Pool::new(
+            threads,
+            config.block_bytes,
+            Arc::clone(&nothing),
+        )?);
         let info = DeviceInfo {
             kind: DeviceKind::Cpu,
             name: "CPU (PTX interpreter)".into(),
@@ -132,12 +151,13 @@ impl CpuDevice {
         }))
     }
 
-    /// The memory of a module's `.global` variables, with their initial values.
+    /// The memory of a module's `.global` variables, with their initial values, and of its arena behind them.
     fn globals(&self, variables: &lower::Variables) -> Result<Arc<Region>, Error> {
-        if variables.bytes == 0 {
+        let bytes = variables.bytes + variables.heap_bytes;
+        if bytes == 0 {
             return Ok(Arc::clone(&self.nothing));
         }
-        let region = own_region(&self.globals, variables.bytes)?;
+        let region = own_region(&self.globals, bytes)?;
         for (offset, bytes) in &variables.values {
             let written = region.window().store_run(*offset, bytes);
             written.map_err(|_| Error::Backend {
@@ -168,12 +188,11 @@ impl Device for CpuDevice {
 
     fn load(&self, program: &ptx::Admitted) -> Result<Arc<dyn Module>, Error> {
         let program = program.program().clone();
-        let globals = self.globals(&lower::variables(&program)?)?;
-        Ok(Arc::new(CpuModule::new(
-            program,
-            globals,
-            Arc::clone(&self.pool),
-        )))
+        let variables = lower::variables(&program)?;
+        let globals = self.globals(&variables)?;
+        let heap = Arc::new(Heap::new(variables.bytes, variables.heap_bytes));
+        let pool = Arc::clone(&self.pool);
+        Ok(Arc::new(CpuModule::new(program, globals, heap, pool)))
     }
 
     fn defer(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), Error> {

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::launch::Launch;
+use crate::launch::{Launch, Mode};
 use crate::region::Region;
 
 use super::block::{Block, End, Surroundings, Tenant};
@@ -24,6 +24,9 @@ const WAITING_LOADS: usize = 256;
 /// completion waits.
 const STOP_INTERVAL: Duration = Duration::from_millis(1);
 
+/// Most bytes that an idle worker holds on to.
+const SPARE_BYTES: usize = 4 << 20;
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A launch in the queue.
@@ -36,6 +39,11 @@ struct Active {
     busy: usize,
     /// Every block has been begun, or none is wanted any more.
     exhausted: bool,
+    /// Bytes that a block may come to take, and those of all that are begun at once: of one, or of a cooperative launch.
+    unit: u64,
+    whole: u64,
+    /// Bytes that it is charged for its blocks.
+    charged: u64,
 }
 
 impl Active {
@@ -63,9 +71,56 @@ struct State {
     closing: bool,
     /// When the queue was last searched for launches that are to end.
     searched: Option<Instant>,
+    /// Bytes that launches are charged for their blocks, and how many there may be.
+    charged: u64,
+    block_bytes: u64,
+    /// Whether a launch waits for some of them.
+    is_short: bool,
 }
 
 impl State {
+    /// Charges a launch for the block that a worker takes up next. Whether there was room; where there is none, a launch that is
+    /// to end is told so all the same.
+    fn charge(&mut self, active: &mut Active) -> bool {
+        let more = if active.run.is_cooperative() {
+            active.whole - active.charged
+        } else if active.parked.is_empty() {
+            active.unit
+        } else {
+            // It was charged when it was begun.
+            0
+        };
+        if more > self.block_bytes - self.charged {
+            self.is_short = true;
+            return active.run.stop_reason().is_some() && active.busy == 0;
+        }
+        active.charged += more;
+        self.charged += more;
+        true
+    }
+
+    /// Gives back what a launch is charged beyond the blocks that it has, and perhaps as many that it lets go of. Whether
+    /// somebody waits for it.
+    fn settle(&mut self, at: usize, unwanted: usize) -> bool {
+        let active = &mut self.queue[at];
+        let blocks = (active.busy + active.parked.len() + unwanted) as u64;
+        let kept = if active.run.is_cooperative() && (blocks > 0 || !active.exhausted) {
+            active.whole
+        } else {
+            active.unit.saturating_mul(blocks)
+        };
+        let back = active.charged.saturating_sub(kept);
+        active.charged -= back;
+        self.charged -= back;
+        back > 0 && std::mem::take(&mut self.is_short)
+    }
+
+    /// Gives back what an ended launch was charged. Whether somebody waits for it.
+    fn give_back(&mut self, bytes: u64) -> bool {
+        self.charged -= bytes;
+        bytes > 0 && std::mem::take(&mut self.is_short)
+    }
+
     /// Puts launches that are to end first, so that their callers do not wait for as many slices as there are launches.
     fn advance_stops(&mut self) {
         let is_recent = |at: Instant| at.elapsed() < STOP_INTERVAL;
@@ -90,6 +145,7 @@ struct Shared {
     /// Launches in the queue.
     launches: AtomicUsize,
     workers: usize,
+    block_bytes: u64,
     /// Memory of a launch that has none.
     nothing: Arc<Region>,
     epoch: Instant,
@@ -125,12 +181,20 @@ enum Outcome {
 }
 
 impl Pool {
-    pub(super) fn new(workers: usize, nothing: Arc<Region>) -> Result<Self, Error> {
+    pub(super) fn new(
+        workers: usize,
+        block_bytes: u64,
+        nothing: Arc<Region>,
+    ) -> Result<Self, Error> {
         let shared = Arc::new(Shared {
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                block_bytes,
+                ..State::default()
+            }),
             work: Condvar::new(),
             launches: AtomicUsize::new(0),
             workers,
+            block_bytes,
             nothing,
             epoch: Instant::now(),
         });
@@ -184,14 +248,26 @@ impl Pool {
         }
     }
 
-    /// Queues a launch.
+    /// Bytes that all blocks of all launches may take together.
+    pub(super) fn block_bytes(&self) -> u64 {
+        self.shared.block_bytes
+    }
+
+    /// Queues a launch, for whose blocks there is room once others have ended.
     pub(super) fn start(&self, program: Arc<CpuProgram>, launch: Arc<Launch>) {
-        let blocks = launch.geometry().blocks();
+        let geometry = launch.geometry();
+        let blocks = geometry.blocks() / program.size.cluster().max(1);
+        let unit = program.size.unit(geometry);
         let mut state = self.shared.state();
         state.runs += 1;
         let id = state.runs;
         let mut active = state.spare.pop().unwrap_or_default();
         active.exhausted = false;
+        active.unit = unit;
+        active.whole = match geometry.mode() {
+            Mode::Cooperative => unit.saturating_mul(blocks),
+            Mode::Plain => unit,
+        };
         if Arc::get_mut(&mut active.run).is_none() {
             active.run = Arc::default();
         }
@@ -235,7 +311,7 @@ fn reason(panic: &(dyn Any + Send)) -> String {
 
 /// A worker: takes up blocks until the pool closes.
 fn work(shared: &Shared) {
-    let mut spare = None;
+    let mut spare: Option<Box<Block>> = None;
     while let Some(mut task) = take(shared) {
         let block = task.block.take();
         let attempt = AssertUnwindSafe(|| run_blocks(shared, &task.run, block, &mut spare));
@@ -248,6 +324,13 @@ fn work(shared: &Shared) {
             });
             Outcome::Exhausted
         });
+        // A block that is kept for the next is not charged to anyone.
+        if spare
+            .as_ref()
+            .is_some_and(|block| block.held_bytes() > SPARE_BYTES)
+        {
+            spare = None;
+        }
         report(shared, task.run, outcome);
     }
 }
@@ -276,7 +359,8 @@ fn next(state: &mut State) -> Option<Task> {
     state.advance_stops();
     for _ in 0..state.queue.len() {
         let mut active = state.queue.pop_front()?;
-        let task = active.has_work().then(|| {
+        let has_work = active.has_work() && state.charge(&mut active);
+        let task = has_work.then(|| {
             active.busy += 1;
             // Blocks of a cooperative launch wait for each other, so all are begun before any goes on. Of a plain one
             // no more are begun than workers are at it.
@@ -315,9 +399,11 @@ fn run_blocks(
         window: launch.region().unwrap_or(&shared.nothing).window(),
         globals: program.globals.window(),
         workspace: &run.workspace,
+        heap: &program.heap,
         workers: u32::try_from(shared.workers).unwrap_or(u32::MAX),
         epoch: shared.epoch,
     };
+    let units = launch.geometry().blocks() / program.size.cluster().max(1);
     let crowded = run.is_cooperative() && launch.geometry().blocks() > shared.workers as u64;
     let mut worker = Worker {
         run,
@@ -339,7 +425,7 @@ fn run_blocks(
         let mut block = match resumed.take() {
             Some(block) => block,
             None => {
-                let Some(index) = launch.take_block() else {
+                let Some(index) = launch.take_block().filter(|&index| index < units) else {
                     return Outcome::Exhausted;
                 };
                 let mut block = spare.take().unwrap_or_default();
@@ -380,6 +466,7 @@ fn report(shared: &Shared, run: Arc<Run>, outcome: Outcome) {
         return;
     };
     let failed = run.has_failed();
+    let id = run.id;
     // Whoever sees the launch over must be the only one to hold it.
     drop(run);
     let active = &mut state.queue[at];
@@ -394,13 +481,20 @@ fn report(shared: &Shared, run: Arc<Run>, outcome: Outcome) {
         active.exhausted = true;
         unwanted = std::mem::take(&mut active.parked);
     }
-    if !active.is_over() {
-        if active.has_work() && state.idle > 0 {
+    let (is_over, has_work) = (active.is_over(), active.has_work());
+    let wanted = state.settle(at, unwanted.len());
+    if !is_over {
+        if wanted {
+            shared.work.notify_all();
+        } else if has_work && state.idle > 0 {
             shared.work.notify_one();
         }
         // Blocks may hold hundreds of megabytes, so they are freed when no one waits for the queue.
         drop(state);
-        drop(unwanted);
+        if !unwanted.is_empty() {
+            drop(unwanted);
+            give_back(shared, id);
+        }
         return;
     }
     let Some(mut active) = state.queue.remove(at) else {
@@ -409,9 +503,34 @@ fn report(shared: &Shared, run: Arc<Run>, outcome: Outcome) {
     shared.launches.store(state.queue.len(), Ordering::Relaxed);
     drop(state);
     let done = Arc::get_mut(&mut active.run).and_then(Run::finish);
-    shared.state().spare.push(active);
+    let charged = std::mem::take(&mut active.charged);
+    if unwanted.is_empty() {
+        let mut state = shared.state();
+        state.spare.push(active);
+        if state.give_back(charged) || wanted {
+            shared.work.notify_all();
+        }
+    } else {
+        shared.state().spare.push(active);
+    }
     if let Some((signal, outcome)) = done {
         signal.complete(outcome);
     }
-    drop(unwanted);
+    if !unwanted.is_empty() {
+        drop(unwanted);
+        if shared.state().give_back(charged) || wanted {
+            shared.work.notify_all();
+        }
+    }
+}
+
+/// Blocks of a launch that runs on have been freed.
+fn give_back(shared: &Shared, run: u64) {
+    let mut state = shared.state();
+    let at = state.queue.iter().position(|active| active.run.id == run);
+    if let Some(at) = at
+        && state.settle(at, 0)
+    {
+        shared.work.notify_all();
+    }
 }

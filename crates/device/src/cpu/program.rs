@@ -6,25 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::device::{Attributes, DeviceLimits, Module, Program};
 use crate::error::Error;
-use crate::launch::{Launch, Mode};
+use crate::launch::{Geometry, Launch, Mode};
 use crate::region::Region;
 
-use super::block::{BLOCK_LOCAL_BYTES, THREAD_LOCAL_BYTES};
-use super::code::{FrameSize, Image};
+use super::code::Image;
+use super::heap::Heap;
 use super::lower::lower;
 use super::pool::Pool;
-
-/// Most bytes of registers of a block: what one worker may be made to hold.
-const BLOCK_REGISTER_BYTES: u64 = 32 << 20;
-/// Most bytes of all blocks of a cooperative launch, which are resident at once.
-pub(super) const COOPERATIVE_BYTES: u64 = 512 << 20;
-/// Most blocks of a cooperative launch: a GPU of today has about as many at once.
-const COOPERATIVE_BLOCKS: u64 = 2048;
+use super::size::{Size, THREAD_LOCAL_BYTES};
 
 /// A module on the CPU device. Its entries are lowered when asked for.
 pub(super) struct CpuModule {
     program: ptx::Validated,
     globals: Arc<Region>,
+    heap: Arc<Heap>,
     pool: Arc<Pool>,
 }
 
@@ -35,10 +30,16 @@ impl fmt::Debug for CpuModule {
 }
 
 impl CpuModule {
-    pub(super) fn new(program: ptx::Validated, globals: Arc<Region>, pool: Arc<Pool>) -> Self {
+    pub(super) fn new(
+        program: ptx::Validated,
+        globals: Arc<Region>,
+        heap: Arc<Heap>,
+        pool: Arc<Pool>,
+    ) -> Self {
         Self {
             program,
             globals,
+            heap,
             pool,
         }
     }
@@ -60,7 +61,7 @@ impl Module for CpuModule {
             pool,
             id,
             image,
-            globals,
+            (globals, Arc::clone(&self.heap)),
             signature.clone(),
         )?))
     }
@@ -72,6 +73,10 @@ pub(super) struct CpuProgram {
     pub(super) image: Image,
     /// The module's `.global` variables, shared by all launches.
     pub(super) globals: Arc<Region>,
+    /// What the module's kernels allocate of the memory behind them.
+    pub(super) heap: Arc<Heap>,
+    /// What its blocks take.
+    pub(super) size: Size,
     attributes: Attributes,
     pool: Arc<Pool>,
 }
@@ -84,31 +89,22 @@ impl fmt::Debug for CpuProgram {
     }
 }
 
-fn warp_register_bytes(size: FrameSize) -> u64 {
-    u64::from(size.words) * 128 + u64::from(size.longs) * 256 + u64::from(size.predicates) * 4
-}
-
 impl CpuProgram {
     pub(super) fn new(
         pool: Arc<Pool>,
         id: u64,
         image: Image,
-        globals: Arc<Region>,
+        (globals, heap): (Arc<Region>, Arc<Heap>),
         signature: ptx::Signature,
     ) -> Result<Self, Error> {
-        let size = image
-            .functions
-            .first()
-            .map(|function| function.size)
-            .unwrap_or_default();
-        let local_bytes = u64::from(size.local) * 4;
+        let frame = image.functions.first();
+        let frame = frame.map(|function| function.size).unwrap_or_default();
+        let size = Size::of(&image);
+        let local_bytes = u64::from(frame.local) * 4;
         let declared = signature.required_threads.or(signature.max_threads);
         let declared = declared.map_or(u64::MAX, |axes| axes.into_iter().map(u64::from).product());
-        let by_registers = BLOCK_REGISTER_BYTES / warp_register_bytes(size).max(1) * 32;
-        let by_local = BLOCK_LOCAL_BYTES / local_bytes.max(1) / 32 * 32;
         let threads = declared
-            .min(by_registers)
-            .min(by_local)
+            .min(size.most_threads())
             .min(DeviceLimits::ARCHITECTURAL.threads_per_block.into());
         if threads == 0 || local_bytes > THREAD_LOCAL_BYTES {
             let what =
@@ -123,31 +119,19 @@ impl CpuProgram {
             id,
             image,
             globals,
+            heap,
+            size,
             attributes: Attributes {
                 max_threads_per_block: u32::try_from(threads).unwrap_or(u32::MAX),
-                registers: size.words.saturating_add(size.longs.saturating_mul(2)),
+                registers: frame.words.saturating_add(frame.longs.saturating_mul(2)),
                 local_bytes: u32::try_from(local_bytes).unwrap_or(u32::MAX),
                 max_cooperative_blocks: 0,
                 signature,
             },
             pool,
         };
-        program.attributes.max_cooperative_blocks = program.resident_blocks(1, 0);
+        program.attributes.max_cooperative_blocks = size.resident_blocks(1, 0);
         Ok(program)
-    }
-
-    /// Blocks of this many threads and bytes of dynamic shared memory that can be resident at once.
-    fn resident_blocks(&self, threads: u32, shared_bytes: u32) -> u64 {
-        let size = self
-            .image
-            .functions
-            .first()
-            .map(|function| function.size)
-            .unwrap_or_default();
-        let warp = warp_register_bytes(size) + u64::from(size.local) * 128 + 4096;
-        let block = warp * u64::from(threads.div_ceil(32))
-            + u64::from(self.image.static_shared_bytes + shared_bytes);
-        (COOPERATIVE_BYTES / block.max(1)).min(COOPERATIVE_BLOCKS)
     }
 }
 
@@ -157,22 +141,59 @@ impl Program for CpuProgram {
     }
 
     fn launch(self: Arc<Self>, launch: Arc<Launch>) {
-        let geometry = launch.geometry();
-        if geometry.mode() == Mode::Cooperative {
-            let limit = self.resident_blocks(geometry.threads_per_block(), geometry.shared_bytes());
-            let given = geometry.blocks();
-            if given > limit {
-                let signal = Arc::clone(launch.signal());
-                drop(launch);
-                drop(self);
-                signal.complete(Err(Error::GridCooperative {
-                    given: given.into(),
-                    limit,
-                }));
-                return;
-            }
+        if let Err(error) = self.fits(launch.geometry()) {
+            let signal = Arc::clone(launch.signal());
+            drop(launch);
+            drop(self);
+            signal.complete(Err(error));
+            return;
         }
         let pool = Arc::clone(&self.pool);
         pool.start(self, launch);
+    }
+}
+
+impl CpuProgram {
+    /// Whether a launch can ever be run.
+    fn fits(&self, geometry: Geometry) -> Result<(), Error> {
+        let given = geometry.blocks();
+        let grid = geometry.grid();
+        for (axis, (given, blocks)) in ['x', 'y', 'z']
+            .into_iter()
+            .zip(grid.into_iter().zip(self.image.cluster))
+        {
+            if !given.is_multiple_of(blocks) {
+                let what = format!(
+                    "a grid of {given} blocks along {axis}, which are no whole clusters of {blocks},"
+                );
+                return Err(Error::Unsupported {
+                    device: "cpu",
+                    line: self.attributes.signature.line,
+                    what,
+                });
+            }
+        }
+        let unit = self.size.unit(geometry);
+        let mut needed = (unit, "a block of the kernel");
+        if geometry.mode() == Mode::Cooperative {
+            let threads = geometry.threads_per_block();
+            let limit = self.size.resident_blocks(threads, geometry.shared_bytes());
+            if given > limit {
+                let given = given.into();
+                return Err(Error::GridCooperative { given, limit });
+            }
+            let units = given / self.size.cluster().max(1);
+            needed = (unit.saturating_mul(units), "a cooperative launch");
+        }
+        let (requested, what) = needed;
+        let available = self.pool.block_bytes();
+        if requested > available {
+            return Err(Error::OutOfMemory {
+                what,
+                requested,
+                available,
+            });
+        }
+        Ok(())
     }
 }

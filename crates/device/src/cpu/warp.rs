@@ -7,13 +7,15 @@ use crate::error::TrapKind;
 
 use super::access::{load, store};
 use super::atomic::atomic;
-use super::barrier::Barriers;
+use super::barrier::{Barriers, CLUSTER};
 use super::code::{BarrierKind, CopySite, Image, LANES, NO_SLOT, Op, Timer};
 use super::collective::{Shuffle, match_lanes, parties, reduce, shuffle, vote};
 use super::groups::{Frame, Group, Groups, TURN, Turn, Wait};
 use super::lanes::{Longs, Regs, Words, blend, blend_bits, lanes};
 use super::matrix;
 use super::memory::{Fault, LOCAL_BASE, Local, Memory};
+use super::phase::{bulk, phase};
+use super::system::{self, Services};
 
 /// The longest that `nanosleep` sleeps (PTX ISA, `nanosleep`).
 const LONGEST_SLEEP: Duration = Duration::from_millis(1);
@@ -31,6 +33,10 @@ pub(super) struct Warp {
     /// Lanes that have not exited.
     pub(super) live: u32,
     pub(super) wake_at: Option<Instant>,
+    /// Lanes that have come to the barrier of the cluster.
+    pub(super) arrived: u32,
+    /// Lanes that have come to it before it was complete, and need not wait any more.
+    pub(super) passed: u32,
     /// Rows that local memory may grow to.
     pub(super) most_rows: usize,
     /// Instructions that were more than it had, to be taken from the next.
@@ -45,6 +51,7 @@ pub(super) struct Machine<'a> {
     pub(super) memory: Memory<'a>,
     pub(super) barriers: &'a mut Barriers,
     pub(super) epoch: Instant,
+    pub(super) services: Services<'a>,
 }
 
 /// Why a warp stopped running.
@@ -65,6 +72,9 @@ enum Leave {
     /// It goes on later.
     Ready,
     /// Some lanes of it, at the current pc.
+    Cluster {
+        lanes: u32,
+    },
     Barrier {
         site: u32,
         lanes: u32,
@@ -116,6 +126,22 @@ impl Warp {
                     split(&mut group, &mut self.groups, lanes);
                     self.arrive(machine, site, group)
                         .map_err(|fault| (fault, group.pc))?;
+                }
+                Leave::Cluster { lanes } => {
+                    split(&mut group, &mut self.groups, lanes);
+                    let passed = lanes & self.passed;
+                    self.passed &= !passed;
+                    for (mask, pc, wait) in [
+                        (passed, group.pc + 1, Wait::Nothing),
+                        (lanes & !passed, group.pc, Wait::Barrier(CLUSTER)),
+                    ] {
+                        self.groups.push(Group {
+                            pc,
+                            mask,
+                            wait,
+                            ..group
+                        });
+                    }
                 }
                 Leave::Call { site, lanes } => {
                     split(&mut group, &mut self.groups, lanes);
@@ -235,6 +261,15 @@ impl Warp {
                 group.pc = pc;
                 group.mask = mask;
                 return Ok($why);
+            }};
+        }
+        // Counts an instruction as so many more.
+        macro_rules! spend {
+            ($more:expr) => {{
+                let more: u32 = $more;
+                let spent = more.min(left);
+                left -= spent;
+                self.debt = self.debt.saturating_add(more - spent);
             }};
         }
         macro_rules! attempt {
@@ -391,6 +426,11 @@ impl Warp {
                     site: *site,
                     lanes: active
                 }),
+                Op::ClusterArrive => {
+                    self.arrived |= active;
+                    machine.barriers.gather();
+                }
+                Op::ClusterWait => leave!(Leave::Cluster { lanes: active }),
                 Op::Barrier { site } => leave!(Leave::Barrier {
                     site: *site,
                     lanes: active
@@ -520,6 +560,19 @@ impl Warp {
                     let site = &image.copies[*site as usize];
                     attempt!(copy(&regs, &mut machine.memory, site, active));
                 }
+                Op::Bulk { site } => {
+                    let site = &image.bulks[*site as usize];
+                    let memory = &mut machine.memory;
+                    let local = &mut self.local;
+                    let more = attempt!(bulk(&regs, memory, local, site, frame, active));
+                    spend!(more);
+                }
+                Op::Phase { site } => {
+                    let site = &image.phases[*site as usize];
+                    let memory = &mut machine.memory;
+                    let local = &mut self.local;
+                    attempt!(phase(&mut regs, memory, local, site, frame, active));
+                }
                 Op::Matrix { site } => {
                     let site = &image.matrices[*site as usize];
                     attempt!(matrix::run(
@@ -529,6 +582,18 @@ impl Warp {
                         site,
                         active
                     ));
+                }
+                Op::System { site } => {
+                    let site = &image.systems[*site as usize];
+                    let more = attempt!(system::call(
+                        &machine.services,
+                        &machine.memory,
+                        &mut self.local,
+                        site,
+                        frame,
+                        active
+                    ));
+                    spend!(more);
                 }
                 Op::Trap => {
                     let lane = active.trailing_zeros() as usize;

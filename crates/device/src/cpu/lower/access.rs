@@ -13,7 +13,7 @@ use super::slots::Bank;
 use super::types::{Lowered, Modifiers, Refusal, is_signed, width};
 
 /// Modifiers that say how memory is cached or ordered; the order that matters is kept by fences.
-fn is_advice(modifier: &str) -> bool {
+pub(super) fn is_advice(modifier: &str) -> bool {
     let words = [
         "ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "volatile", "weak", "relaxed", "mmio",
         "cta", "cluster", "gpu", "sys", "noftz", "unified",
@@ -33,6 +33,7 @@ pub(super) fn space(modifiers: &mut Modifiers<'_>) -> Space {
         "param::entry",
         "param::func",
         "shared",
+        "shared::cluster",
         "shared::cta",
     ];
     match modifiers.take_of(&spaces) {
@@ -47,7 +48,7 @@ pub(super) fn space(modifiers: &mut Modifiers<'_>) -> Space {
 
 impl Lowering<'_, '_> {
     /// The space that an access goes to, given the one written and the address.
-    fn accessed(&self, written: Space, address: &Address) -> Lowered<Space> {
+    pub(super) fn accessed(&self, written: Space, address: &Address) -> Lowered<Space> {
         let space = match (written, address.variable) {
             // Parameters of calls and of device functions are local memory.
             (Space::Param, Some(Space::Local)) => Space::Local,
@@ -355,6 +356,12 @@ impl Lowering<'_, '_> {
     ) -> Lowered<()> {
         if !modifiers.take("async") {
             return Err(Refusal::Form);
+        }
+        if modifiers.take("bulk") {
+            return self.bulk(modifiers, operands);
+        }
+        if modifiers.take("mbarrier") {
+            return self.arrive_after_copies(modifiers, operands);
         }
         if modifiers
             .take_of(&["commit_group", "wait_group", "wait_all"])

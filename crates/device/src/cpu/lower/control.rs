@@ -1,10 +1,9 @@
 //! Control flow, barriers, what the lanes of a warp do together, and the table of all opcodes.
 
-use ptx::ast::{FunctionKind, Operand, ScalarType as T, Symbol};
+use ptx::ast::{FunctionKind, Operand, ScalarType as T};
 
 use crate::cpu::code::{
-    BarrierKind, BarrierSite, CallSite, Copied, MatrixSite, Multiply, NO_SLOT, Op, ReduceOp,
-    ShuffleMode, VoteMode, Width,
+    BarrierKind, BarrierSite, NO_SLOT, Op, ReduceOp, ShuffleMode, VoteMode, Width,
 };
 
 use super::float::is_float;
@@ -12,7 +11,7 @@ use super::function::Lowering;
 use super::types::{Lowered, Modifiers, Refusal, width};
 
 /// Modifiers of `fence` and `membar`: all are done as the strongest.
-const FENCES: [&str; 14] = [
+const FENCES: [&str; 17] = [
     "sc",
     "acq_rel",
     "acquire",
@@ -27,6 +26,9 @@ const FENCES: [&str; 14] = [
     "alias",
     "shared::cta",
     "shared::cluster",
+    "global",
+    "mbarrier_init",
+    "async::generic",
 ];
 
 /// Refuses modifiers but these.
@@ -69,6 +71,8 @@ impl Lowering<'_, '_> {
             "mov" => self.movement(modifiers, operands),
             "cvta" => self.convert_address(modifiers, operands),
             "isspacep" => self.is_space(modifiers, operands),
+            "mapa" => self.map_address(modifiers, operands),
+            "getctarank" => self.rank_of_address(modifiers, operands),
             "ld" | "ldu" => self.access(true, modifiers, operands),
             "st" => self.access(false, modifiers, operands),
             "atom" => self.atomic(false, modifiers, operands),
@@ -127,7 +131,9 @@ impl Lowering<'_, '_> {
             "ldmatrix" | "stmatrix" => {
                 self.matrix_access(opcode == "ldmatrix", modifiers, operands)
             }
+            "mbarrier" => self.phase(modifiers, operands),
             "mma" => self.multiply(modifiers, operands),
+            "wmma" => self.tiles(modifiers, operands),
             _ => Err(Refusal::Form),
         }
     }
@@ -160,91 +166,7 @@ impl Lowering<'_, '_> {
         self.emit(Op::Return)
     }
 
-    /// A direct call. Arguments and results are parameters of the caller's, registers or literals.
-    fn call(&mut self, operands: &[Operand]) -> Lowered<()> {
-        let (results, name, arguments): (&[Operand], Symbol, &[Operand]) = match operands {
-            [Operand::Name(name)] => (&[], *name, &[]),
-            [Operand::Name(name), Operand::List(arguments)] => (&[], *name, arguments),
-            [Operand::List(results), Operand::Name(name)] => (results, *name, &[]),
-            [
-                Operand::List(results),
-                Operand::Name(name),
-                Operand::List(arguments),
-            ] => (results, *name, arguments),
-            _ => return Err(Refusal::Other("of a function that is not named".into())),
-        };
-        let text = self.program.module.text(name);
-        let function = self.program.program.function_of(name);
-        let Some(function) = function else {
-            return Err(Refusal::Other("of a function that is not named".into()));
-        };
-        if function.body.is_none() {
-            // An assertion that fails is a trap; nothing returns from it.
-            if text == "__assertfail" {
-                return self.emit(Op::Trap);
-            }
-            return Err(Refusal::Other(format!("of `{text}`, which has no body,")));
-        }
-        let number = self
-            .program
-            .numbers
-            .get(&function.name)
-            .copied()
-            .ok_or(Refusal::Form)?;
-        let interface = self
-            .program
-            .interfaces
-            .get(number)
-            .ok_or(Refusal::Form)?
-            .clone();
-        if arguments.len() != interface.parameters.len() || results.len() != interface.results.len()
-        {
-            return Err(Refusal::Other(format!(
-                "of `{text}` with another number of arguments"
-            )));
-        }
-        let mut site = CallSite {
-            caller: u32::try_from(self.number).map_err(|_| Refusal::Form)?,
-            callee: u32::try_from(number).map_err(|_| Refusal::Form)?,
-            arguments: Vec::new(),
-            results: Vec::new(),
-        };
-        for ((operand, &(callee, words)), variable) in arguments
-            .iter()
-            .zip(&interface.parameters)
-            .zip(&function.params)
-        {
-            let caller = self.passed(operand, variable.ty, words, true)?;
-            site.arguments.push(Copied {
-                caller,
-                callee,
-                words,
-            });
-        }
-        let mut loads = Vec::new();
-        for ((operand, &(callee, words)), variable) in results
-            .iter()
-            .zip(&interface.results)
-            .zip(&function.returns)
-        {
-            let caller = self.passed(operand, variable.ty, words, false)?;
-            site.results.push(Copied {
-                caller,
-                callee,
-                words,
-            });
-            loads.push((operand, variable.ty, caller));
-        }
-        let index = u32::try_from(self.image.calls.len()).map_err(|_| Refusal::Form)?;
-        self.image.calls.push(site);
-        self.emit(Op::Call { site: index })?;
-        for (operand, ty, word) in loads {
-            self.fetch_result(operand, ty, word)?;
-        }
-        Ok(())
-    }
-
-    /// Barriers of the block, of the warp and, as a cluster is one block here, of the cluster.
+    /// Barriers of the block, of the warp and of the cluster.
     fn barrier(&mut self, mut modifiers: Modifiers<'_>, operands: &[Operand]) -> Lowered<()> {
         if modifiers.take("warp") {
             let [members] = operands else {
@@ -254,7 +176,13 @@ impl Lowering<'_, '_> {
             return self.emit(Op::SyncWarp { members });
         }
         if modifiers.take("cluster") {
-            return Err(Refusal::Form);
+            let action = modifiers.take_of(&["arrive", "wait"]);
+            only(modifiers, &["aligned", "acquire", "release", "relaxed"])?;
+            return match (action, operands) {
+                (Some("arrive"), []) => self.emit(Op::ClusterArrive),
+                (Some("wait"), []) => self.emit(Op::ClusterWait),
+                _ => Err(Refusal::Form),
+            };
         }
         modifiers.drop_if(|modifier| matches!(modifier, "cta" | "aligned"));
         let action = modifiers
@@ -441,123 +369,5 @@ impl Lowering<'_, '_> {
             }
             _ => Ok((self.destination(operand, ty)?, NO_SLOT)),
         }
-    }
-
-    fn matrix(&mut self, site: MatrixSite) -> Lowered<()> {
-        let index = u32::try_from(self.image.matrices.len()).map_err(|_| Refusal::Form)?;
-        self.image.matrices.push(site);
-        self.emit(Op::Matrix { site: index })
-    }
-
-    /// Exactly these many 32-bit registers.
-    fn words<const N: usize>(&mut self, operand: &Operand, count: usize) -> Lowered<[u16; N]> {
-        let (slots, width) = match operand {
-            Operand::Vector(_) => self.vector(operand)?,
-            _ => {
-                let (slot, width) = self.loose_destination(operand)?;
-                (vec![slot], width)
-            }
-        };
-        if slots.len() != count || count > N || width != Width::B32 || slots.contains(&NO_SLOT) {
-            return Err(Refusal::Form);
-        }
-        let mut out = [NO_SLOT; N];
-        out[..count].copy_from_slice(&slots);
-        Ok(out)
-    }
-
-    /// `ldmatrix` and `stmatrix` of 8x8 matrices of 16-bit elements.
-    fn matrix_access(
-        &mut self,
-        load: bool,
-        mut modifiers: Modifiers<'_>,
-        operands: &[Operand],
-    ) -> Lowered<()> {
-        let count = match modifiers.take_of(&["x1", "x2", "x4"]) {
-            Some("x1") => 1,
-            Some("x2") => 2_u8,
-            Some(_) => 4,
-            None => return Err(Refusal::Form),
-        };
-        let transposed = modifiers.take("trans");
-        let known = ["sync", "aligned", "m8n8", "b16"]
-            .iter()
-            .all(|modifier| modifiers.take(modifier))
-            && modifiers.take_of(&["shared", "shared::cta"]).is_some();
-        modifiers.finish()?;
-        let (data, address) = match (load, operands) {
-            (true, [data, address]) | (false, [address, data]) => (data, address),
-            _ => return Err(Refusal::Form),
-        };
-        if !known {
-            return Err(Refusal::Form);
-        }
-        let slots = self.words(data, count.into())?;
-        let of = self.address(address)?;
-        if of.slot == NO_SLOT {
-            return Err(Refusal::Form);
-        }
-        let (address, wide_address, offset) = (of.slot, of.wide, of.offset);
-        self.matrix(if load {
-            MatrixSite::Load {
-                d: slots,
-                count,
-                transposed,
-                address,
-                wide_address,
-                offset,
-            }
-        } else {
-            MatrixSite::Store {
-                a: slots,
-                count,
-                transposed,
-                address,
-                wide_address,
-                offset,
-            }
-        })
-    }
-
-    /// `mma.sync` of 16-bit floats.
-    fn multiply(&mut self, mut modifiers: Modifiers<'_>, operands: &[Operand]) -> Lowered<()> {
-        let k = match modifiers.take_of(&["m16n8k8", "m16n8k16"]) {
-            Some("m16n8k8") => 8_u8,
-            Some(_) => 16,
-            None => return Err(Refusal::Form),
-        };
-        let known = ["sync", "aligned", "row", "col"]
-            .iter()
-            .all(|modifier| modifiers.take(modifier));
-        let types = [
-            modifiers.scalar()?,
-            modifiers.scalar()?,
-            modifiers.scalar()?,
-            modifiers.scalar()?,
-        ];
-        modifiers.finish()?;
-        let [d, a, b, c] = operands else {
-            return Err(Refusal::Form);
-        };
-        let (bf16, wide) = match types {
-            [T::F32, T::F16, T::F16, T::F32] => (false, true),
-            [T::F16, T::F16, T::F16, T::F16] => (false, false),
-            [T::F32, T::Bf16, T::Bf16, T::F32] => (true, true),
-            _ => return Err(Refusal::Form),
-        };
-        if !known {
-            return Err(Refusal::Form);
-        }
-        let accumulators = if wide { 4 } else { 2 };
-        let multiply = Multiply {
-            a: self.words(a, usize::from(k) / 4)?,
-            b: self.words(b, usize::from(k) / 8)?,
-            c: self.words(c, accumulators)?,
-            d: self.words(d, accumulators)?,
-            k,
-            bf16,
-            wide,
-        };
-        self.matrix(MatrixSite::Multiply(multiply))
     }
 }

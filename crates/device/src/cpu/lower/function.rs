@@ -31,13 +31,15 @@ pub(super) struct Program<'m> {
     pub(super) interfaces: &'m [Interface],
     /// Aliases and declarations resolve through this.
     pub(super) program: &'m ptx::Validated,
-    /// Whether the entry asks for clusters of several blocks, of which nothing can be asked here.
-    pub(super) clustered: bool,
+    /// Blocks of a cluster.
+    pub(super) cluster: [u32; 3],
+    /// The lists of [`Image::callees`] by what their functions take and give.
+    pub(super) callees: &'m HashMap<Interface, usize>,
     pub(super) parameter_bytes: u32,
 }
 
 /// Offsets in words of a device function's parameters and results in its frame, and their lengths.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Interface {
     pub(super) parameters: Vec<(u32, u32)>,
     pub(super) results: Vec<(u32, u32)>,
@@ -45,15 +47,20 @@ pub(super) struct Interface {
 }
 
 impl Interface {
-    /// Lays out what a device function takes and gives at the start of its frame.
+    /// Lays out what a function takes and gives at the start of its frame.
     pub(super) fn of(function: &Function) -> Option<Self> {
-        let mut interface = Self::default();
         if function.kind == FunctionKind::Entry {
-            return Some(interface);
+            return Some(Self::default());
         }
+        Self::new(&function.params, &function.returns)
+    }
+
+    /// The same for a prototype.
+    pub(super) fn new(params: &[Variable], returns: &[Variable]) -> Option<Self> {
+        let mut interface = Self::default();
         for (variables, list) in [
-            (&function.params, &mut interface.parameters),
-            (&function.returns, &mut interface.results),
+            (params, &mut interface.parameters),
+            (returns, &mut interface.results),
         ] {
             for variable in variables {
                 let words = u32::try_from(variable.bytes()?.div_ceil(4)).ok()?;
@@ -69,6 +76,13 @@ impl Interface {
         }
         Some(interface)
     }
+}
+
+/// What a function that is called by address takes and gives.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Prototype<'m> {
+    pub(super) params: &'m [Variable],
+    pub(super) returns: &'m [Variable],
 }
 
 /// Frames of local memory begin at multiples of this many words.
@@ -91,6 +105,8 @@ pub(super) struct Lowering<'m, 'i> {
     branches: Vec<usize>,
     /// Branch tables of the image, by block and label: one for a directive, however many instructions use it.
     pub(super) tables: HashMap<(usize, Symbol), u32>,
+    /// What may be called by address, by block and label of the directive that says so.
+    pub(super) prototypes: HashMap<(usize, Symbol), Prototype<'m>>,
     /// Branch tables of the image whose targets are labels so far.
     open_tables: Vec<usize>,
     pub(super) banks: [u16; 3],
@@ -136,6 +152,7 @@ impl<'m, 'i> Lowering<'m, 'i> {
             labels,
             branches: Vec::new(),
             tables: HashMap::new(),
+            prototypes: HashMap::new(),
             open_tables: Vec::new(),
             banks: [0; 3],
             words: HashMap::new(),
@@ -319,17 +336,38 @@ impl<'m, 'i> Lowering<'m, 'i> {
                 at,
             } => {
                 let block = self.scopes.blocks().next().unwrap_or(0);
-                if let (Some(label), "branchtargets") =
-                    (self.last_label, self.program.module.text(*directive))
-                {
-                    self.line = at.line;
-                    let table = self.branch_table(names);
-                    let table =
-                        table.map_err(|refusal| self.error(refusal, "`.branchtargets`".into()))?;
-                    self.tables.insert((block, label), table);
+                match (self.last_label, self.program.module.text(*directive)) {
+                    (Some(label), "branchtargets") => {
+                        self.line = at.line;
+                        let table = self.branch_table(names);
+                        let table = table
+                            .map_err(|refusal| self.error(refusal, "`.branchtargets`".into()))?;
+                        self.tables.insert((block, label), table);
+                    }
+                    // The functions named have one signature; which of them is called shows when it is.
+                    (Some(label), "calltargets") => {
+                        let first = names.first();
+                        let first = first.and_then(|&name| self.program.program.function_of(name));
+                        if let Some(function) = first {
+                            let prototype = Prototype {
+                                params: &function.params,
+                                returns: &function.returns,
+                            };
+                            self.prototypes.insert((block, label), prototype);
+                        }
+                    }
+                    _ => {}
                 }
             }
-            Statement::Prototype { .. } => {}
+            Statement::Prototype {
+                returns, params, ..
+            } => {
+                let block = self.scopes.blocks().next().unwrap_or(0);
+                if let Some(label) = self.last_label {
+                    let prototype = Prototype { params, returns };
+                    self.prototypes.insert((block, label), prototype);
+                }
+            }
             Statement::Variable(variable) => self.variable(index, variable)?,
             Statement::Instruction(instruction) => {
                 self.line = instruction.at.line;

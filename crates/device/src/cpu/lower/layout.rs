@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use ptx::Validated;
 use ptx::ast::{
-    FunctionKind, Immediate, Initializer, Linkage, Module, ScalarType, Space, Statement, Symbol,
-    Variable,
+    Function, FunctionKind, Immediate, Initializer, Linkage, Module, Operand, ScalarType, Space,
+    Statement, Symbol, Variable,
 };
 
 use crate::cpu::memory::{CONST_BASE, FUNCTION_ADDRESS, GLOBALS_BASE};
@@ -20,6 +21,9 @@ const DYNAMIC_SHARED_ALIGN: u32 = 16;
 /// can be, eight bytes each.
 const MAX_INITIAL_BYTES: usize = 16 << 20;
 
+/// How far the addresses of functions are from each other.
+const FUNCTION_BYTES: u64 = 16;
+
 /// The variables outside functions.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
@@ -29,7 +33,8 @@ pub(super) struct Layout {
     pub(super) global_values: Vec<(u64, Vec<u8>)>,
     /// Bytes of initial values so far.
     initial_bytes: usize,
-    functions: HashSet<Symbol>,
+    /// The addresses of functions.
+    pub(super) functions: HashMap<Symbol, u64>,
     /// Bytes of shared memory laid out so far; functions add theirs.
     pub(super) shared_bytes: u32,
     /// Shared variables of functions, by function and statement.
@@ -43,7 +48,7 @@ impl Layout {
     pub(super) fn of(module: &Module) -> Result<Self, Error> {
         let mut layout = Self {
             dynamic_align: DYNAMIC_SHARED_ALIGN,
-            functions: module.functions().map(|function| function.name).collect(),
+            functions: addresses(module),
             ..Self::default()
         };
         for variable in module.variables() {
@@ -262,8 +267,7 @@ impl Layout {
                     (Some(Meaning::Global { address }), _) => *address,
                     (Some(Meaning::Const { offset }), false) => (*offset).into(),
                     (Some(Meaning::Const { offset }), true) => CONST_BASE + u64::from(*offset),
-                    // Nothing can be read there; an instruction that calls it is refused.
-                    (None, _) if self.functions.contains(name) => FUNCTION_ADDRESS,
+                    (None, _) => *self.functions.get(name).ok_or_else(refuse)?,
                     _ => return Err(refuse()),
                 };
                 let address = address.wrapping_add(offset.cast_unsigned());
@@ -274,43 +278,89 @@ impl Layout {
     }
 }
 
-/// The functions that an entry can reach by direct calls, itself first.
-pub(super) fn reachable<'m>(
-    program: &'m ptx::Validated,
-    entry: &'m ptx::ast::Function,
-) -> Vec<&'m ptx::ast::Function> {
-    let module = program.module();
-    let call = module.names.find("call");
-    let mut found = vec![entry];
-    let mut known = HashSet::new();
-    let mut next = 0;
-    while let Some(function) = found.get(next) {
-        next += 1;
-        let statements = function.body.iter().flat_map(|body| &body.statements);
-        let mut names = Vec::new();
-        for statement in statements {
-            if let Statement::Instruction(instruction) = statement
-                && Some(instruction.opcode) == call
-            {
-                names.extend(
-                    instruction
-                        .operands
-                        .iter()
-                        .filter_map(|operand| match operand {
-                            ptx::ast::Operand::Name(name) => program.function_of(*name),
-                            _ => None,
-                        }),
-                );
-            }
-        }
-        for callee in names {
-            if callee.body.is_some()
-                && callee.kind == FunctionKind::Device
-                && known.insert(callee.name)
-            {
-                found.push(callee);
-            }
-        }
+/// Addresses of functions: nothing can be read there, and they differ.
+fn addresses(module: &Module) -> HashMap<Symbol, u64> {
+    let mut addresses = HashMap::new();
+    for function in module.functions() {
+        let next = FUNCTION_ADDRESS + FUNCTION_BYTES * (1 + addresses.len() as u64);
+        addresses.entry(function.name).or_insert(next);
     }
-    found
+    addresses
+}
+
+/// What an entry can reach.
+#[derive(Debug)]
+pub(super) struct Reach<'m> {
+    /// The functions, the entry first.
+    pub(super) functions: Vec<&'m Function>,
+    /// Those of them whose address is taken, so that they may be called by it.
+    pub(super) taken: HashSet<Symbol>,
+}
+
+impl<'m> Reach<'m> {
+    /// Follows calls, and addresses of functions in instructions and, where anything is called by address, in initial values.
+    pub(super) fn of(program: &'m Validated, entry: &'m Function) -> Self {
+        let module = program.module();
+        let call = module.names.find("call");
+        let mut reach = Self {
+            functions: vec![entry],
+            taken: HashSet::new(),
+        };
+        let mut known = HashSet::new();
+        let (mut next, mut is_indirect) = (0, false);
+        while let Some(function) = reach.functions.get(next) {
+            next += 1;
+            let (mut called, mut taken) = (Vec::new(), Vec::new());
+            for statement in function.body.iter().flat_map(|body| &body.statements) {
+                let Statement::Instruction(instruction) = statement else {
+                    continue;
+                };
+                let names = instruction
+                    .operands
+                    .iter()
+                    .filter_map(|operand| match operand {
+                        Operand::Name(name) => Some(*name),
+                        _ => None,
+                    });
+                if Some(instruction.opcode) != call {
+                    taken.extend(names);
+                } else if let Some(name) = names.take(1).next() {
+                    if program.function_of(name).is_some() {
+                        called.push(name);
+                    } else if !std::mem::replace(&mut is_indirect, true) {
+                        for variable in module.variables() {
+                            variable
+                                .initializer
+                                .iter()
+                                .for_each(|of| named(of, &mut taken));
+                        }
+                    }
+                }
+            }
+            let callable = |name: Symbol| {
+                let function = program.function_of(name)?;
+                let whole = function.body.is_some() && function.kind == FunctionKind::Device;
+                whole.then_some(function)
+            };
+            let taken: Vec<_> = taken.into_iter().filter_map(callable).collect();
+            reach
+                .taken
+                .extend(taken.iter().map(|function| function.name));
+            for callee in called.into_iter().filter_map(callable).chain(taken) {
+                if known.insert(callee.name) {
+                    reach.functions.push(callee);
+                }
+            }
+        }
+        reach
+    }
+}
+
+/// The names in an initial value.
+fn named(initializer: &Initializer, names: &mut Vec<Symbol>) {
+    match initializer {
+        Initializer::Address { name, .. } => names.push(*name),
+        Initializer::Immediate(_) => {}
+        Initializer::List(list) => list.iter().for_each(|element| named(element, names)),
+    }
 }

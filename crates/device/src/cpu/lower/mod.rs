@@ -4,6 +4,7 @@
 mod access;
 mod alias;
 mod bits;
+mod call;
 mod compare;
 mod control;
 mod convert;
@@ -11,8 +12,10 @@ mod float;
 mod function;
 mod integer;
 mod layout;
+mod matrix;
 mod movement;
 mod operand;
+mod phase;
 mod scope;
 mod slots;
 mod types;
@@ -24,14 +27,17 @@ use ptx::Validated;
 use crate::error::Error;
 
 use super::code::{FunctionCode, Guard, Image, Preset};
+use super::heap::{HEAP_ALIGN, HEAP_BYTES};
 use function::{Interface, Lowering, Program};
-use layout::{Layout, reachable};
+use layout::{Layout, Reach};
 
 /// Most instructions of an entry with all that it calls: 32 MiB of code, which a text of the longest length can just reach.
 const MAX_CODE: usize = 1 << 20;
 /// Most registers of a kind that a function uses. Each takes 128 or 256 bytes of a warp; compilers' largest kernels, before
 /// register allocation, have a few thousand.
 const MAX_SLOTS: u16 = 1 << 13;
+/// Most blocks of a cluster: what a GPU of compute capability 9.0 can be asked for.
+const MAX_CLUSTER_BLOCKS: u64 = 16;
 const _: () = assert!(MAX_SLOTS <= Guard::MAX_SLOT);
 
 /// Most entries that a message lists.
@@ -49,6 +55,8 @@ fn unsupported(line: u32, what: String) -> Error {
 #[derive(Debug)]
 pub(super) struct Variables {
     pub(super) bytes: u64,
+    /// Bytes of the arena that kernels may allocate from, which follows them.
+    pub(super) heap_bytes: u64,
     /// What they hold at first where that is not zero, by offset.
     pub(super) values: Vec<(u64, Vec<u8>)>,
 }
@@ -59,8 +67,18 @@ pub(super) struct Variables {
 /// [`Error::Unsupported`] for an initial value that has no meaning here.
 pub(super) fn variables(program: &Validated) -> Result<Variables, Error> {
     let layout = Layout::of(program.module())?;
+    let module = program.module();
+    let uses_heap = module
+        .functions()
+        .any(|function| module.text(function.name) == "malloc" && function.body.is_none());
+    let (align, heap_bytes) = if uses_heap {
+        (HEAP_ALIGN, HEAP_BYTES)
+    } else {
+        (1, 0)
+    };
     Ok(Variables {
-        bytes: layout.global_bytes,
+        bytes: layout.global_bytes.next_multiple_of(align),
+        heap_bytes,
         values: layout.global_values,
     })
 }
@@ -86,7 +104,7 @@ pub(super) fn lower(program: &Validated, entry: &str) -> Result<Image, Error> {
     let root = program.function(entry).ok_or_else(missing)?;
     let module = program.module();
     let mut layout = Layout::of(module)?;
-    let functions = reachable(program, root);
+    let Reach { functions, taken } = Reach::of(program, root);
     for (number, function) in functions.iter().enumerate() {
         let statements = function
             .body
@@ -110,25 +128,52 @@ pub(super) fn lower(program: &Validated, entry: &str) -> Result<Image, Error> {
         };
         interfaces.push(Interface::of(function).ok_or_else(refuse)?);
     }
-    let clustered = signature
+    // Where only the launch would say how large a cluster is, it is one block.
+    let cluster = signature
         .cluster
-        .is_some_and(|cluster| cluster.iter().any(|&blocks| blocks > 1));
+        .unwrap_or_default()
+        .map(|blocks| blocks.max(1));
+    let blocks = cluster
+        .iter()
+        .map(|&blocks| u64::from(blocks))
+        .product::<u64>();
+    if blocks > MAX_CLUSTER_BLOCKS {
+        let what = format!("a cluster of {blocks} blocks");
+        return Err(unsupported(signature.line, what));
+    }
+    let mut image = Image::default();
+    let mut callees = HashMap::new();
+    for (number, (function, interface)) in (0..).zip(functions.iter().zip(&interfaces)) {
+        let address = layout.functions.get(&function.name);
+        if let Some(&address) = address.filter(|_| taken.contains(&function.name)) {
+            let list: usize = *callees.entry(interface.clone()).or_insert_with(|| {
+                image.callees.push(Vec::new());
+                image.callees.len() - 1
+            });
+            image.callees[list].push((address, number));
+        }
+    }
+    image
+        .callees
+        .iter_mut()
+        .for_each(|list| list.sort_unstable());
     let whole = Program {
         module,
         layout: &layout,
         numbers: &numbers,
         interfaces: &interfaces,
         program,
-        clustered,
+        cluster,
+        callees: &callees,
         parameter_bytes: signature.size,
     };
-    let mut image = Image::default();
     for (number, function) in functions.iter().enumerate() {
         let code = Lowering::run(&whole, &mut image, number, function)?;
         image.functions.push(code);
     }
     complete_entry(&mut image.functions)?;
     image.static_shared_bytes = layout.shared_bytes;
+    image.cluster = cluster;
     image.const_bytes = layout.const_bytes;
     Ok(image)
 }

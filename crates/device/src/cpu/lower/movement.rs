@@ -3,7 +3,7 @@
 use ptx::ast::{Operand, ScalarType as T};
 
 use crate::cpu::alu;
-use crate::cpu::code::{LaneFn, Slots, Space, Width};
+use crate::cpu::code::{LaneFn, Preset, Slots, Space, Width};
 use crate::cpu::memory::{
     CONST_BASE, GLOBALS_BASE, LOCAL_BASE, PARAM_BASE, SHARED_BASE, SPACE_BYTES,
 };
@@ -215,13 +215,75 @@ impl Lowering<'_, '_> {
         self.move_to(to, sum, ty)
     }
 
+    /// `mapa`: where another block of the cluster has what this one has at an address in shared memory.
+    pub(super) fn map_address(
+        &mut self,
+        mut modifiers: Modifiers<'_>,
+        operands: &[Operand],
+    ) -> Lowered<()> {
+        let written = space(&mut modifiers);
+        let ty = modifiers.scalar()?;
+        modifiers.finish()?;
+        let ([to, from, rank], Space::Shared | Space::Generic) = (operands, written) else {
+            return Err(Refusal::Form);
+        };
+        let run = match ty {
+            T::U32 if written == Space::Shared => alu::map_address as LaneFn,
+            T::U64 => alu::map_address64,
+            _ => return Err(Refusal::Form),
+        };
+        let a = self.source(from, ty)?;
+        let b = self.source(rank, T::U32)?;
+        let d = self.destination(to, ty)?;
+        let slots = Slots {
+            d,
+            a,
+            b,
+            ..Slots::default()
+        };
+        self.lane(run, slots)
+    }
+
+    /// `getctarank`: the block of the cluster that an address in shared memory leads to.
+    pub(super) fn rank_of_address(
+        &mut self,
+        mut modifiers: Modifiers<'_>,
+        operands: &[Operand],
+    ) -> Lowered<()> {
+        let written = space(&mut modifiers);
+        let ty = modifiers.scalar()?;
+        modifiers.finish()?;
+        let ([to, from], Space::Shared | Space::Generic) = (operands, written) else {
+            return Err(Refusal::Form);
+        };
+        let run = match ty {
+            T::U32 if written == Space::Shared => alu::rank_of_address as LaneFn,
+            T::U64 => alu::rank_of_address64,
+            _ => return Err(Refusal::Form),
+        };
+        let a = self.source(from, ty)?;
+        let b = self.preset(Preset::ClusterRank)?;
+        let d = self.destination(to, T::U32)?;
+        let slots = Slots {
+            d,
+            a,
+            b,
+            ..Slots::default()
+        };
+        self.lane(run, slots)
+    }
+
     /// `isspacep`.
     pub(super) fn is_space(
         &mut self,
         mut modifiers: Modifiers<'_>,
         operands: &[Operand],
     ) -> Lowered<()> {
+        let of_cluster = modifiers.peek("shared::cluster");
         let space = space(&mut modifiers);
+        if space == Space::Shared && self.program.cluster != [1; 3] && !of_cluster {
+            return Err(Refusal::Other("in a kernel of clusters".into()));
+        }
         modifiers.finish()?;
         let bases: &[u64] = match space {
             Space::Global => &[0, GLOBALS_BASE],

@@ -47,21 +47,22 @@ fn axis(component: Option<&str>) -> Option<usize> {
     }
 }
 
-fn special(name: &str, component: Option<&str>) -> Option<Special> {
+fn special(name: &str, component: Option<&str>, cluster: [u32; 3]) -> Option<Special> {
     let of_axis =
         |preset: fn(usize) -> Preset| axis(component).map(|axis| Special::Word(preset(axis)));
     let value = |value| Some(Special::Word(Preset::Value(value)));
     if component == Some("w") {
         return value(0);
     }
-    // A cluster is one block here.
     match name {
         "%tid" => return of_axis(Preset::ThreadIndex),
         "%ntid" => return of_axis(Preset::ThreadCount),
-        "%ctaid" | "%clusterid" => return of_axis(Preset::BlockIndex),
-        "%nctaid" | "%nclusterid" => return of_axis(Preset::BlockCount),
-        "%cluster_ctaid" => return axis(component).and_then(|_| value(0)),
-        "%cluster_nctaid" => return axis(component).and_then(|_| value(1)),
+        "%ctaid" => return of_axis(Preset::BlockIndex),
+        "%nctaid" => return of_axis(Preset::BlockCount),
+        "%clusterid" => return of_axis(Preset::ClusterIndex),
+        "%nclusterid" => return of_axis(Preset::ClusterCount),
+        "%cluster_ctaid" => return of_axis(Preset::ClusterBlockIndex),
+        "%cluster_nctaid" => return axis(component).and_then(|axis| value(cluster[axis])),
         _ if component.is_some() => return None,
         _ => {}
     }
@@ -70,8 +71,10 @@ fn special(name: &str, component: Option<&str>) -> Option<Special> {
         "%laneid" => Some(Special::Word(Preset::LaneId)),
         "%warpid" => Some(Special::Word(Preset::WarpId)),
         "%nwarpid" => Some(Special::Word(Preset::WarpCount)),
-        "%smid" | "%gridid" | "%cluster_ctarank" | "%is_explicit_cluster" => value(0),
-        "%cluster_nctarank" => value(1),
+        "%smid" | "%gridid" => value(0),
+        "%is_explicit_cluster" => value(u32::from(cluster != [1; 3])),
+        "%cluster_ctarank" => Some(Special::Word(Preset::ClusterRank)),
+        "%cluster_nctarank" => value(cluster.iter().product()),
         "%nsmid" => Some(Special::Word(Preset::Workers)),
         "%lanemask_eq" => mask(LaneMask::Equal),
         "%lanemask_lt" => mask(LaneMask::Less),
@@ -221,7 +224,12 @@ impl Lowering<'_, '_> {
                 }) => Ok((slot, width)),
                 Some(Meaning::Predicate { .. } | Meaning::Register { .. }) => Err(self.odd(*name)),
                 Some(meaning) => Ok((self.variable_address(meaning, 0, width)?, width)),
-                None => self.special_source(*name, None, width),
+                None => match self.program.layout.functions.get(name) {
+                    Some(&address) if self.is_callable(*name) && width == Width::B64 => {
+                        Ok((self.long_value(address)?, width))
+                    }
+                    _ => self.special_source(*name, None, width),
+                },
             },
             Operand::Offset { name, offset } => match self.meaning(*name).transpose()? {
                 Some(Meaning::Predicate { .. } | Meaning::Register { .. }) | None => {
@@ -263,10 +271,8 @@ impl Lowering<'_, '_> {
     ) -> Lowered<(u16, Width)> {
         let module = self.program.module;
         let component = component.map(|component| module.text(component));
-        if self.program.clustered && module.text(name).contains("cluster") {
-            return Err(self.odd(name));
-        }
-        match special(module.text(name), component).ok_or_else(|| self.odd(name))? {
+        let special = special(module.text(name), component, self.program.cluster);
+        match special.ok_or_else(|| self.odd(name))? {
             Special::Word(Preset::Value(value)) if wanted == Width::B64 => {
                 Ok((self.long_value(value.into())?, Width::B64))
             }

@@ -89,6 +89,11 @@ impl<'m> Modifiers<'m> {
         self.take_first(|modifier| modifier == text).is_some()
     }
 
+    /// Whether a modifier is there.
+    pub(super) fn peek(&self, text: &str) -> bool {
+        self.list.contains(&text)
+    }
+
     /// Takes the first modifier that is one of `texts`.
     pub(super) fn take_of(&mut self, texts: &[&str]) -> Option<&'m str> {
         self.take_first(|modifier| texts.contains(&modifier))

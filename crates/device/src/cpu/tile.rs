@@ -1,0 +1,229 @@
+//! `wmma` fragments. PTX leaves open which lane holds which element: here each lane has elements that follow each other in
+//! the order of rows, from its first register on, and again where there are more registers than elements. Products are
+//! exact; those of floats are summed in f32 in order of `k`.
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "elements narrower than a register are kept in its low bits"
+)]
+
+use super::code::{Element, LANES, Tile, TileAccess};
+use super::convert::{from_bf16, from_f16, to_f16};
+use super::float::bits;
+use super::lanes::{Regs, lanes};
+use super::memory::{Fault, Local, Memory, fault};
+
+/// Elements of the largest tile.
+const MOST_ELEMENTS: usize = 32 * 16;
+/// Bits of the mantissa of an f32 that a tf32 has not.
+const TF32_SPARE: u32 = (1 << 13) - 1;
+
+/// The elements of a tile, as bits.
+type Elements = [u64; MOST_ELEMENTS];
+
+impl Tile {
+    fn size(&self) -> usize {
+        usize::from(self.rows) * usize::from(self.columns)
+    }
+
+    fn of_lane(&self) -> usize {
+        self.size() / LANES
+    }
+
+    /// Elements of a register.
+    fn of_register(&self) -> usize {
+        match self.element.bytes() {
+            8 => 1,
+            bytes => 4 / bytes as usize,
+        }
+    }
+
+    fn read(&self, regs: &Regs<'_>) -> Elements {
+        let mut elements = [0; MOST_ELEMENTS];
+        let (of_lane, of_register) = (self.of_lane(), self.of_register());
+        let width = 8 * self.element.bytes();
+        for lane in 0..LANES {
+            for index in 0..of_lane {
+                let slot = usize::from(self.slots[index / of_register]);
+                elements[lane * of_lane + index] = if self.element == Element::F64 {
+                    regs.d[slot][lane]
+                } else {
+                    let word = u64::from(regs.w[slot][lane]);
+                    let shift = width as usize * (index % of_register);
+                    (word >> shift) & (u64::MAX >> (64 - width))
+                };
+            }
+        }
+        elements
+    }
+
+    fn write(&self, regs: &mut Regs<'_>, elements: &Elements, mask: u32) {
+        let (of_lane, of_register) = (self.of_lane(), self.of_register());
+        let width = 8 * self.element.bytes() as usize;
+        for (number, &slot) in self.slots[..usize::from(self.count)].iter().enumerate() {
+            for lane in lanes(mask) {
+                let mut word = 0;
+                for part in 0..of_register {
+                    let index = (number * of_register + part) % of_lane;
+                    word |= elements[lane * of_lane + index] << (part * width);
+                }
+                if self.element == Element::F64 {
+                    regs.d[usize::from(slot)][lane] = word;
+                } else {
+                    regs.w[usize::from(slot)][lane] = word as u32;
+                }
+            }
+        }
+    }
+}
+
+impl TileAccess {
+    /// The address of an element that a lane accesses.
+    fn address(&self, regs: &Regs<'_>, lane: usize, element: usize) -> u64 {
+        let slot = usize::from(self.address);
+        let base = if self.wide_address {
+            regs.d[slot][lane]
+        } else {
+            u64::from(regs.w[slot][lane])
+        };
+        let base = base.wrapping_add(i64::from(self.offset).cast_unsigned());
+        let columns = usize::from(self.tile.columns);
+        let (row, column) = (element / columns, element % columns);
+        let (outer, inner, dense) = if self.by_column {
+            (column, row, self.tile.rows)
+        } else {
+            (row, column, self.tile.columns)
+        };
+        let stride = self.stride.map_or(u64::from(dense), |slot| {
+            regs.w[usize::from(slot)][lane].into()
+        });
+        let at = (outer as u64).wrapping_mul(stride) + inner as u64;
+        base.wrapping_add(at.wrapping_mul(self.tile.element.bytes().into()))
+    }
+}
+
+/// `wmma.load`.
+pub(super) fn load(
+    regs: &mut Regs<'_>,
+    memory: &Memory<'_>,
+    local: &Local,
+    access: &TileAccess,
+    mask: u32,
+) -> Result<(), Fault> {
+    let (space, of_lane) = (access.space, access.tile.of_lane());
+    let mut elements = [0; MOST_ELEMENTS];
+    for lane in lanes(mask) {
+        for (index, element) in elements
+            .iter_mut()
+            .enumerate()
+            .skip(lane * of_lane)
+            .take(of_lane)
+        {
+            let address = access.address(regs, lane, index);
+            let bytes = access.tile.element.bytes();
+            let loaded = match bytes {
+                1 => memory
+                    .load_one::<u8>(local, space, address, lane)
+                    .map(u64::from),
+                2 => memory
+                    .load_one::<u16>(local, space, address, lane)
+                    .map(u64::from),
+                4 => memory
+                    .load_one::<u32>(local, space, address, lane)
+                    .map(u64::from),
+                _ => memory.load_one::<u64>(local, space, address, lane),
+            };
+            *element = loaded.map_err(|kind| fault(kind, lane, address, bytes.into(), space))?;
+        }
+    }
+    access.tile.write(regs, &elements, mask);
+    Ok(())
+}
+
+/// `wmma.store`.
+pub(super) fn store(
+    regs: &Regs<'_>,
+    memory: &mut Memory<'_>,
+    local: &mut Local,
+    access: &TileAccess,
+    mask: u32,
+) -> Result<(), Fault> {
+    let (space, of_lane) = (access.space, access.tile.of_lane());
+    let elements = access.tile.read(regs);
+    for lane in lanes(mask) {
+        for (index, &value) in elements
+            .iter()
+            .enumerate()
+            .skip(lane * of_lane)
+            .take(of_lane)
+        {
+            let address = access.address(regs, lane, index);
+            let bytes = access.tile.element.bytes();
+            let stored = match bytes {
+                1 => memory.store_one(local, space, address, lane, value as u8),
+                2 => memory.store_one(local, space, address, lane, value as u16),
+                4 => memory.store_one(local, space, address, lane, value as u32),
+                _ => memory.store_one(local, space, address, lane, value),
+            };
+            stored.map_err(|kind| fault(kind, lane, address, bytes.into(), space))?;
+        }
+    }
+    Ok(())
+}
+
+fn float(element: Element, word: u64) -> f32 {
+    let word = word as u32;
+    match element {
+        Element::Bf16 => from_bf16(word),
+        Element::F16 => from_f16(word),
+        Element::Tf32 => f32::from_bits(word & !TF32_SPARE),
+        _ => f32::from_bits(word),
+    }
+}
+
+fn integer(element: Element, word: u64) -> i64 {
+    match element {
+        Element::S8 => i64::from((word as u8).cast_signed()),
+        Element::S32 => i64::from((word as u32).cast_signed()),
+        _ => word.cast_signed(),
+    }
+}
+
+/// `wmma.mma`: D = A * B + C.
+pub(super) fn multiply(regs: &mut Regs<'_>, tiles: &[Tile; 4], saturate: bool, mask: u32) {
+    let [a, b, c, d] = tiles;
+    let (left, right, mut sum) = (a.read(regs), b.read(regs), c.read(regs));
+    let (depth, columns) = (usize::from(a.columns), usize::from(d.columns));
+    for (at, sum) in sum[..d.size()].iter_mut().enumerate() {
+        let (row, column) = (at / columns, at % columns);
+        let pairs = (0..depth).map(|k| (left[row * depth + k], right[k * columns + column]));
+        *sum = match d.element {
+            Element::F64 => pairs
+                .fold(f64::from_bits(*sum), |sum, (a, b)| {
+                    f64::from_bits(a).mul_add(f64::from_bits(b), sum)
+                })
+                .to_bits(),
+            Element::S32 => {
+                let sum = pairs.fold(integer(Element::S32, *sum), |sum, (x, y)| {
+                    sum + integer(a.element, x) * integer(b.element, y)
+                });
+                let sum = if saturate {
+                    sum.clamp(i32::MIN.into(), i32::MAX.into())
+                } else {
+                    sum
+                };
+                u64::from(sum.cast_unsigned() as u32)
+            }
+            _ => {
+                let sum = pairs.fold(float(c.element, *sum), |sum, (x, y)| {
+                    sum + float(a.element, x) * float(b.element, y)
+                });
+                u64::from(if d.element == Element::F16 {
+                    to_f16(sum)
+                } else {
+                    bits(sum)
+                })
+            }
+        };
+    }
+    d.write(regs, &sum, mask);
+}
