@@ -16,23 +16,30 @@ extern crate wasi_cuda_device as device;
 mod harness;
 
 mod bitonic;
+mod clang;
+mod cluster;
 mod concurrency;
 mod dyn_shared;
+mod elements;
 mod generic_ptr;
 mod globals;
 mod grid_stride;
 mod histogram;
+mod image;
 mod integers;
 mod kit;
 mod kit_stop;
 mod linked_list;
 mod local_mem;
 mod mandelbrot;
+mod math;
 mod matmul_tiled;
+mod narrow;
 mod nbody;
 mod recursion;
 mod reduce_shfl;
 mod rounding;
+mod rows;
 mod saxpy;
 mod scan;
 mod sha256;
@@ -40,6 +47,8 @@ mod softmax;
 mod stencil;
 mod struct_param;
 mod switch_vm;
+mod system;
+mod tensor;
 mod transpose;
 mod vecadd;
 mod warp_vote;
@@ -49,23 +58,29 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let cases = [
         bitonic::CASES,
+        clang::CASES,
+        cluster::CASES,
         concurrency::CASES,
         dyn_shared::CASES,
+        elements::CASES,
         generic_ptr::CASES,
         globals::CASES,
         grid_stride::CASES,
         histogram::CASES,
+        image::CASES,
         integers::CASES,
         kit::CASES,
         kit_stop::CASES,
         linked_list::CASES,
         local_mem::CASES,
         mandelbrot::CASES,
+        math::CASES,
         matmul_tiled::CASES,
         nbody::CASES,
         recursion::CASES,
         reduce_shfl::CASES,
         rounding::CASES,
+        rows::CASES,
         saxpy::CASES,
         scan::CASES,
         sha256::CASES,
@@ -73,6 +88,8 @@ fn main() -> ExitCode {
         stencil::CASES,
         struct_param::CASES,
         switch_vm::CASES,
+        system::CASES,
+        tensor::CASES,
         transpose::CASES,
         vecadd::CASES,
         warp_vote::CASES,
