@@ -19,5 +19,7 @@ mod mutants;
 mod proportion;
 #[path = "interpreter/refusals.rs"]
 mod refusals;
+#[path = "interpreter/room.rs"]
+mod room;
 #[path = "interpreter/scheduling.rs"]
 mod scheduling;
