@@ -15,6 +15,7 @@ extern crate wasi_cuda_device as device;
 )]
 mod harness;
 
+mod algorithms;
 mod bitonic;
 mod clang;
 mod cluster;
@@ -34,6 +35,7 @@ mod local_mem;
 mod mandelbrot;
 mod math;
 mod matmul_tiled;
+mod models;
 mod narrow;
 mod nbody;
 mod recursion;
@@ -57,6 +59,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cases = [
+        algorithms::CASES,
         bitonic::CASES,
         clang::CASES,
         cluster::CASES,
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         mandelbrot::CASES,
         math::CASES,
         matmul_tiled::CASES,
+        models::CASES,
         nbody::CASES,
         recursion::CASES,
         reduce_shfl::CASES,
