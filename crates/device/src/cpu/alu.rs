@@ -5,7 +5,7 @@
     reason = "PTX integers are bit patterns: instructions reinterpret and truncate them on purpose"
 )]
 
-use super::lanes::{carry_functions, lane_functions};
+use super::lanes::{carry_functions, lane_function, lane_functions};
 use super::memory::PEER_BYTES;
 
 /// A 16-bit register as a signed number.
@@ -438,14 +438,10 @@ lane_functions! {
 /// Defines instructions on predicates as functions of whole masks.
 macro_rules! mask_functions {
     ($($name:ident: ($($arg:ident),*) = $body:expr;)*) => {$(
-        pub(in crate::cpu) fn $name(
-            regs: &mut super::lanes::Regs<'_>,
-            slots: &super::code::Slots,
-            mask: u32,
-        ) {
+        lane_function! { $name(regs, slots, mask) {
             $(let $arg = regs.p[usize::from(slots.$arg)];)*
             super::lanes::blend_bits(&mut regs.p[usize::from(slots.d)], mask, $body);
-        }
+        } }
     )*};
 }
 

@@ -1,7 +1,8 @@
 //! What PTX is lowered to: instructions of fixed size over numbered register slots, and the tables they
 //! refer to. Nothing here executes.
 
-use super::lanes::Regs;
+pub(super) use super::lane_fn::LaneFn;
+use super::lane_fn::Run;
 
 /// Threads of a warp.
 pub(super) const LANES: usize = 32;
@@ -15,9 +16,6 @@ pub(super) struct Slots {
     pub(super) c: u16,
     pub(super) e: u16,
 }
-
-/// What computes a destination from sources, lane by lane, for the lanes of a mask.
-pub(super) type LaneFn = fn(&mut Regs<'_>, &Slots, u32);
 
 /// The predicate that guards an instruction, packed: a slot and a sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +87,7 @@ pub(super) enum Op {
     Exit,
     Fence,
     Lane {
-        run: LaneFn,
+        run: Run,
         slots: Slots,
     },
     Load(Access),

@@ -6,7 +6,7 @@
 )]
 
 use super::convert::{BF16, F16, from_bf16, from_f16, to_small};
-use super::lanes::lane_functions;
+use super::lanes::{lane_function, lane_functions};
 
 /// The NaN that f32 instructions give (PTX ISA, "Floating-Point Instructions").
 pub(super) const NAN_F32: u32 = 0x7fff_ffff;
@@ -85,17 +85,13 @@ pub(super) fn fused(a: f32, b: f32, c: f32) -> f32 {
     narrow::<NEAREST>(sum_to_odd(f64::from(a) * f64::from(b), f64::from(c)))
 }
 
-/// `fma.rn.f32`: lanes whose f64 sum is neither near a tie of f32 nor tiny need no correction, so nearly all do the plain sum.
-pub(in crate::cpu) fn fma_f32(
-    regs: &mut super::lanes::Regs<'_>,
-    slots: &super::code::Slots,
-    mask: u32,
-) {
+// `fma.rn.f32`. Where it is not one step, lanes whose f64 sum is neither near a tie of f32 nor tiny need no correction, so nearly all do the plain sum.
+lane_function! { fma_f32<FUSED>(regs, slots, mask) {
     let a = &regs.w[usize::from(slots.a)];
     let b = &regs.w[usize::from(slots.b)];
     let c = &regs.w[usize::from(slots.c)];
     let mut result = [0_u32; super::code::LANES];
-    if cfg!(target_feature = "fma") {
+    if FUSED {
         for lane in 0..super::code::LANES {
             result[lane] = bits(f(a[lane]).mul_add(f(b[lane]), f(c[lane])));
         }
@@ -117,7 +113,7 @@ pub(in crate::cpu) fn fma_f32(
         }
     }
     super::lanes::blend(&mut regs.w[usize::from(slots.d)], mask, &result);
-}
+} }
 
 /// The smaller number; a NaN counts as missing, -0 is below +0.
 #[inline(always)]

@@ -132,21 +132,42 @@ macro_rules! destination {
     };
 }
 
+/// Defines one lane function, a type that computes it and a constant of the same name.
+macro_rules! lane_function {
+    ($name:ident($regs:ident, $slots:ident, $mask:ident) $body:block) => {
+        $crate::cpu::lanes::lane_function! { $name<FUSED>($regs, $slots, $mask) $body }
+    };
+    ($name:ident<$fused:ident>($regs:ident, $slots:ident, $mask:ident) $body:block) => {
+        #[allow(non_camel_case_types, reason = "it is named as the constant")]
+        #[derive(Debug)]
+        pub(in crate::cpu) struct $name {}
+
+        impl $crate::cpu::lane_fn::LaneOp for $name {
+            #[inline(always)]
+            fn run<const $fused: bool>(
+                $regs: &mut $crate::cpu::lanes::Regs<'_>,
+                $slots: &$crate::cpu::code::Slots,
+                $mask: u32,
+            ) $body
+        }
+
+        #[allow(non_upper_case_globals, reason = "it is used as a function is")]
+        pub(in crate::cpu) const $name: $crate::cpu::code::LaneFn =
+            $crate::cpu::code::LaneFn::of::<$name>();
+    };
+}
+
 /// Defines lane functions: `name: (a w, b d) -> w = expression of a and b;`. Arguments are named after the slots they
 /// come from; `w`, `d` and `p` are the banks of words, longs and predicates.
 macro_rules! lane_functions {
     ($($name:ident: ($($arg:ident $bank:ident),*) -> $out:ident = $body:expr;)*) => {$(
-        pub(in crate::cpu) fn $name(
-            regs: &mut $crate::cpu::lanes::Regs<'_>,
-            slots: &$crate::cpu::code::Slots,
-            mask: u32,
-        ) {
+        $crate::cpu::lanes::lane_function! { $name(regs, slots, mask) {
             $(let $arg = $crate::cpu::lanes::source!(regs, slots, $arg, $bank);)*
             $crate::cpu::lanes::destination!(regs, slots, mask, $out, |lane: usize| {
                 $(let $arg = $crate::cpu::lanes::lane_of!($arg, lane, $bank);)*
                 $body
             });
-        }
+        } }
     )*};
 }
 
@@ -154,11 +175,7 @@ macro_rules! lane_functions {
 /// and the new flag.
 macro_rules! carry_functions {
     ($($name:ident: ($($arg:ident),*; $carry:ident) = $body:expr;)*) => {$(
-        pub(in crate::cpu) fn $name(
-            regs: &mut $crate::cpu::lanes::Regs<'_>,
-            slots: &$crate::cpu::code::Slots,
-            mask: u32,
-        ) {
+        $crate::cpu::lanes::lane_function! { $name(regs, slots, mask) {
             $(let $arg = &regs.w[usize::from(slots.$arg)];)*
             let flag = regs.p[usize::from(slots.e)];
             let mut result = [0_u32; $crate::cpu::code::LANES];
@@ -172,8 +189,8 @@ macro_rules! carry_functions {
             }
             $crate::cpu::lanes::blend(&mut regs.w[usize::from(slots.d)], mask, &result);
             $crate::cpu::lanes::blend_bits(&mut regs.p[usize::from(slots.e)], mask, out);
-        }
+        } }
     )*};
 }
 
-pub(super) use {carry_functions, destination, lane_functions, lane_of, source};
+pub(super) use {carry_functions, destination, lane_function, lane_functions, lane_of, source};

@@ -36,6 +36,7 @@ mod float;
 mod gather;
 mod groups;
 mod heap;
+mod lane_fn;
 mod lanes;
 mod lower;
 mod matrix;

@@ -314,7 +314,7 @@ impl Warp {
                 continue;
             }
             match &instruction.op {
-                Op::Lane { run, slots } => run(&mut regs, slots, active),
+                Op::Lane { run, slots } => run.call(&mut regs, slots, active),
                 Op::Load(access) => {
                     attempt!(load(
                         &mut regs,

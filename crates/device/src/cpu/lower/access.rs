@@ -4,7 +4,7 @@ use ptx::ast::{FunctionKind, Immediate, Operand, ScalarType as T};
 
 use crate::cpu::alu;
 use crate::cpu::code::{
-    Access, Atomic, AtomicOp, CopySite, LaneFn, NO_SLOT, Op, Parameter, Slots, Space, Width,
+    Access, Atomic, AtomicOp, CopySite, NO_SLOT, Op, Parameter, Slots, Space, Width,
 };
 
 use super::function::Lowering;
@@ -329,7 +329,7 @@ impl Lowering<'_, '_> {
             }))?;
         }
         let run = if template.width == Width::B64 {
-            alu::move64 as LaneFn
+            alu::move64
         } else {
             alu::move32
         };

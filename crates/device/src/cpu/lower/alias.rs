@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use ptx::ast::{FunctionKind, Module, Operand, Statement, Symbol};
 
 use crate::cpu::alu;
-use crate::cpu::code::{Guard, LaneFn, LongPreset, Op, Parameter, Preset, Slots, Width};
+use crate::cpu::code::{Guard, LongPreset, Op, Parameter, Preset, Slots, Width};
 
 use super::function::Lowering;
 use super::scope::{Found, Meaning};
@@ -107,7 +107,7 @@ impl Lowering<'_, '_> {
             return Ok(());
         }
         let run = if bank == Bank::Long {
-            alu::move64 as LaneFn
+            alu::move64
         } else {
             alu::move32
         };

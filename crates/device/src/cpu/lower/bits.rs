@@ -100,7 +100,7 @@ impl Lowering<'_, '_> {
             }
             ("shf", Some(side), Some(mode)) if ty == w => {
                 let run = match (side, mode) {
-                    ("l", "wrap") => alu::funnel_left_wrap as LaneFn,
+                    ("l", "wrap") => alu::funnel_left_wrap,
                     ("l", "clamp") => alu::funnel_left_clamp,
                     ("r", "wrap") => alu::funnel_right_wrap,
                     ("r", "clamp") => alu::funnel_right_clamp,
@@ -149,7 +149,7 @@ impl Lowering<'_, '_> {
             ),
             ("bmsk", None, Some(mode)) if ty == w => {
                 let run = if mode == "clamp" {
-                    alu::mask_clamp as LaneFn
+                    alu::mask_clamp
                 } else {
                     alu::mask_wrap
                 };
@@ -159,7 +159,7 @@ impl Lowering<'_, '_> {
             ("lop3", None, None) if ty == w => self.uniform(alu::lookup3, ty, operands, 4),
             ("prmt", None, mode) if ty == w => {
                 let run = match mode {
-                    None => alu::permute as LaneFn,
+                    None => alu::permute,
                     Some("f4e") => alu::permute_f4e,
                     Some("b4e") => alu::permute_b4e,
                     Some("rc8") => alu::permute_rc8,
@@ -172,7 +172,7 @@ impl Lowering<'_, '_> {
             }
             ("dp4a", None, None) => {
                 let run = match (ty, second) {
-                    (T::U32, Some(T::U32)) => alu::dot4_uu as LaneFn,
+                    (T::U32, Some(T::U32)) => alu::dot4_uu,
                     (T::U32, Some(T::S32)) => alu::dot4_us,
                     (T::S32, Some(T::U32)) => alu::dot4_su,
                     (T::S32, Some(T::S32)) => alu::dot4_ss,
@@ -203,7 +203,7 @@ impl Lowering<'_, '_> {
         let run = if add {
             alu::absolute_difference4_add_u
         } else {
-            alu::absolute_difference4_u as LaneFn
+            alu::absolute_difference4_u
         };
         self.uniform(run, T::U32, operands, 3)
     }

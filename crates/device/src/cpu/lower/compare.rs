@@ -40,12 +40,12 @@ fn integer(comparison: &str, ty: T) -> Lowered<Basic> {
         Width::B8 => Err(Refusal::Form),
     };
     let less = if signed {
-        [alu::lt_s16 as LaneFn, alu::lt_s32, alu::lt_s64]
+        [alu::lt_s16, alu::lt_s32, alu::lt_s64]
     } else {
         [alu::lt_u32, alu::lt_u32, alu::lt_u64]
     };
     let at_most = if signed {
-        [alu::le_s16 as LaneFn, alu::le_s32, alu::le_s64]
+        [alu::le_s16, alu::le_s32, alu::le_s64]
     } else {
         [alu::le_u32, alu::le_u32, alu::le_u64]
     };
@@ -115,7 +115,7 @@ impl Lowering<'_, '_> {
             T::F32 => floating(comparison.name, false)?,
             T::F16 | T::Bf16 => {
                 let widen = if ty == T::F16 {
-                    convert::f32_from_f16 as LaneFn
+                    convert::f32_from_f16
                 } else {
                     convert::f32_from_bf16
                 };
@@ -165,7 +165,7 @@ impl Lowering<'_, '_> {
     fn combined(&mut self, how: Option<&str>, a: u16, with: Option<&Operand>) -> Lowered<u16> {
         let run = match (how, with) {
             (None, None) => return Ok(a),
-            (Some("and"), Some(_)) => alu::and_predicate as LaneFn,
+            (Some("and"), Some(_)) => alu::and_predicate,
             (Some("or"), Some(_)) => alu::or_predicate,
             (Some("xor"), Some(_)) => alu::xor_predicate,
             _ => return Err(Refusal::Form),

@@ -108,7 +108,7 @@ impl Lowering<'_, '_> {
             return Err(Refusal::Form);
         };
         let run = match (to, rounding) {
-            (T::F16x2, "rn") => c::f16x2_from_f32 as LaneFn,
+            (T::F16x2, "rn") => c::f16x2_from_f32,
             (T::F16x2, "rz") => c::f16x2_from_f32_zero,
             (T::Bf16x2, "rn") => c::bf16x2_from_f32,
             (T::Bf16x2, "rz") => c::bf16x2_from_f32_zero,
@@ -128,7 +128,7 @@ impl Lowering<'_, '_> {
         )?;
         if relu {
             let run = if to == T::F16x2 {
-                float::relu_f16x2 as LaneFn
+                float::relu_f16x2
             } else {
                 float::relu_bf16x2
             };
@@ -220,7 +220,7 @@ impl Lowering<'_, '_> {
             slot
         };
         let run = match (own, is_signed(ty)) {
-            (Width::B8, true) => c::sign8 as LaneFn,
+            (Width::B8, true) => c::sign8,
             (Width::B16, true) => c::sign16,
             (Width::B8, false) => c::zero8,
             (Width::B16, false) if register > own => c::zero16,
@@ -411,7 +411,7 @@ impl Lowering<'_, '_> {
         let result = match (to, long, signed) {
             (T::F32, false, false) => {
                 let of = [
-                    c::f32_from_u32 as LaneFn,
+                    c::f32_from_u32,
                     c::f32_from_u32_zero,
                     c::f32_from_u32_down,
                     c::f32_from_u32_up,
@@ -420,7 +420,7 @@ impl Lowering<'_, '_> {
             }
             (T::F32, false, true) => {
                 let of = [
-                    c::f32_from_s32 as LaneFn,
+                    c::f32_from_s32,
                     c::f32_from_s32_zero,
                     c::f32_from_s32_down,
                     c::f32_from_s32_up,
@@ -429,7 +429,7 @@ impl Lowering<'_, '_> {
             }
             (T::F32, true, false) => {
                 let of = [
-                    c::f32_from_u64 as LaneFn,
+                    c::f32_from_u64,
                     c::f32_from_u64_zero,
                     c::f32_from_u64_down,
                     c::f32_from_u64_up,
@@ -438,7 +438,7 @@ impl Lowering<'_, '_> {
             }
             (T::F32, true, true) => {
                 let of = [
-                    c::f32_from_s64 as LaneFn,
+                    c::f32_from_s64,
                     c::f32_from_s64_zero,
                     c::f32_from_s64_down,
                     c::f32_from_s64_up,
@@ -456,7 +456,7 @@ impl Lowering<'_, '_> {
             )?,
             (T::F64, true, false) => {
                 let of = [
-                    c::f64_from_u64 as LaneFn,
+                    c::f64_from_u64,
                     c::f64_from_u64_zero,
                     c::f64_from_u64_down,
                     c::f64_from_u64_up,
@@ -465,7 +465,7 @@ impl Lowering<'_, '_> {
             }
             (T::F64, true, true) => {
                 let of = [
-                    c::f64_from_s64 as LaneFn,
+                    c::f64_from_s64,
                     c::f64_from_s64_zero,
                     c::f64_from_s64_down,
                     c::f64_from_s64_up,
@@ -475,7 +475,7 @@ impl Lowering<'_, '_> {
             (T::F16, long, signed) if rounding == "rn" => {
                 // Whatever f64 cannot hold exactly is far above the largest f16.
                 let run = match (long, signed) {
-                    (false, false) => c::f64_from_u32 as LaneFn,
+                    (false, false) => c::f64_from_u32,
                     (false, true) => c::f64_from_s32,
                     (true, false) => c::f64_from_u64,
                     (true, true) => c::f64_from_s64,
@@ -508,7 +508,7 @@ impl Lowering<'_, '_> {
         let result = match (from, to) {
             (T::F32, T::F32) if whole => {
                 let of = [
-                    c::round_f32 as LaneFn,
+                    c::round_f32,
                     c::round_f32_zero,
                     c::round_f32_down,
                     c::round_f32_up,
@@ -517,7 +517,7 @@ impl Lowering<'_, '_> {
             }
             (T::F64, T::F64) if whole => {
                 let of = [
-                    c::round_f64 as LaneFn,
+                    c::round_f64,
                     c::round_f64_zero,
                     c::round_f64_down,
                     c::round_f64_up,
@@ -527,7 +527,7 @@ impl Lowering<'_, '_> {
             (T::F16, T::F16) if whole => {
                 let single = self.single_of(slot, from)?;
                 let of = [
-                    c::round_f32 as LaneFn,
+                    c::round_f32,
                     c::round_f32_zero,
                     c::round_f32_down,
                     c::round_f32_up,
@@ -542,7 +542,7 @@ impl Lowering<'_, '_> {
             (T::F16 | T::Bf16, T::F32) => self.single_of(slot, from)?,
             (T::F64, T::F32) => {
                 let of = [
-                    c::f32_from_f64 as LaneFn,
+                    c::f32_from_f64,
                     c::f32_from_f64_zero,
                     c::f32_from_f64_down,
                     c::f32_from_f64_up,
@@ -551,7 +551,7 @@ impl Lowering<'_, '_> {
             }
             (T::F32, T::F16) => {
                 let of = [
-                    c::f16_from_f32 as LaneFn,
+                    c::f16_from_f32,
                     c::f16_from_f32_zero,
                     c::f16_from_f32_down,
                     c::f16_from_f32_up,

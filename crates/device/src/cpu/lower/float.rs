@@ -205,7 +205,7 @@ impl Lowering<'_, '_> {
         let ty = modifiers.scalar()?;
         modifiers.finish()?;
         let run = match ty {
-            T::F32 => f::copy_sign_f32 as LaneFn,
+            T::F32 => f::copy_sign_f32,
             T::F64 => f::copy_sign_f64,
             _ => return Err(Refusal::Form),
         };

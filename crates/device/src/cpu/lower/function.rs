@@ -481,6 +481,7 @@ impl<'m, 'i> Lowering<'m, 'i> {
     }
 
     pub(super) fn lane(&mut self, run: LaneFn, slots: Slots) -> Lowered<()> {
+        let run = run.choose();
         self.emit(Op::Lane { run, slots })
     }
 

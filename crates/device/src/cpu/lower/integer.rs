@@ -79,7 +79,7 @@ impl Lowering<'_, '_> {
         if modifiers.take("sat") {
             modifiers.finish()?;
             let run = match (subtract, ty) {
-                (false, T::S32) => alu::add_sat32 as LaneFn,
+                (false, T::S32) => alu::add_sat32,
                 (true, T::S32) => alu::sub_sat32,
                 _ => return Err(Refusal::Form),
             };
@@ -92,7 +92,7 @@ impl Lowering<'_, '_> {
                 return self.long_carry(subtract, takes, gives, operands);
             }
             let run = match (subtract, takes, gives) {
-                (false, false, _) => alu::add_cc as LaneFn,
+                (false, false, _) => alu::add_cc,
                 (false, true, true) => alu::addc_cc,
                 (false, true, false) => alu::addc,
                 (true, false, _) => alu::sub_cc,
@@ -229,7 +229,7 @@ impl Lowering<'_, '_> {
         if opcode == "madc" || gives {
             let takes = opcode == "madc";
             let run = match (part, signed, takes, gives) {
-                ("lo", _, false, _) => alu::mad_low_cc as LaneFn,
+                ("lo", _, false, _) => alu::mad_low_cc,
                 ("lo", _, true, true) => alu::madc_low_cc,
                 ("lo", _, true, false) => alu::madc_low,
                 ("hi", false, false, _) => alu::mad_high_u_cc,
@@ -244,7 +244,7 @@ impl Lowering<'_, '_> {
         }
         if opcode.ends_with("24") {
             let run = match (opcode, part, ty) {
-                ("mul24", "lo", T::U32) => alu::mul24_low_u as LaneFn,
+                ("mul24", "lo", T::U32) => alu::mul24_low_u,
                 ("mul24", "lo", T::S32) => alu::mul24_low_s,
                 ("mul24", "hi", T::U32) => alu::mul24_high_u,
                 ("mul24", "hi", T::S32) => alu::mul24_high_s,
@@ -391,7 +391,7 @@ impl Lowering<'_, '_> {
                 3,
             ),
             "abs" => {
-                let signed = [alu::abs_s16 as LaneFn, alu::abs_s32, alu::abs_s64].map(Some);
+                let signed = [alu::abs_s16, alu::abs_s32, alu::abs_s64].map(Some);
                 (
                     pick(ty, [None, signed[0], None, signed[1], None, signed[2]])?,
                     1,

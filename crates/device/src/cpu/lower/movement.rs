@@ -149,7 +149,7 @@ impl Lowering<'_, '_> {
         }
         if let [a, b, c, e] = parts[..] {
             let run = if part == T::B16 {
-                alu::join16 as LaneFn
+                alu::join16
             } else {
                 alu::join8
             };
@@ -228,7 +228,7 @@ impl Lowering<'_, '_> {
             return Err(Refusal::Form);
         };
         let run = match ty {
-            T::U32 if written == Space::Shared => alu::map_address as LaneFn,
+            T::U32 if written == Space::Shared => alu::map_address,
             T::U64 => alu::map_address64,
             _ => return Err(Refusal::Form),
         };
@@ -257,7 +257,7 @@ impl Lowering<'_, '_> {
             return Err(Refusal::Form);
         };
         let run = match ty {
-            T::U32 if written == Space::Shared => alu::rank_of_address as LaneFn,
+            T::U32 if written == Space::Shared => alu::rank_of_address,
             T::U64 => alu::rank_of_address64,
             _ => return Err(Refusal::Form),
         };
