@@ -23,3 +23,5 @@ mod refusals;
 mod room;
 #[path = "interpreter/scheduling.rs"]
 mod scheduling;
+#[path = "interpreter/sharing.rs"]
+mod sharing;
