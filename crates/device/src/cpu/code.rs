@@ -3,6 +3,7 @@
 
 pub(super) use super::lane_fn::LaneFn;
 use super::lane_fn::Run;
+use super::tile::{Tile, TileAccess};
 
 /// Threads of a warp.
 pub(super) const LANES: usize = 32;
@@ -446,55 +447,6 @@ pub(super) enum MatrixSite {
     },
     /// `wmma.store`.
     TileStore(TileAccess),
-}
-
-/// What the elements of a `wmma` fragment are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Element {
-    Bf16,
-    F16,
-    F32,
-    F64,
-    S32,
-    S8,
-    Tf32,
-    U8,
-}
-
-impl Element {
-    pub(super) fn bytes(self) -> u32 {
-        match self {
-            Self::S8 | Self::U8 => 1,
-            Self::Bf16 | Self::F16 => 2,
-            Self::F32 | Self::S32 | Self::Tf32 => 4,
-            Self::F64 => 8,
-        }
-    }
-}
-
-/// A `wmma` fragment: a tile of a matrix in registers of a warp.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Tile {
-    pub(super) slots: [u16; 8],
-    /// How many slots there are.
-    pub(super) count: u8,
-    pub(super) element: Element,
-    pub(super) rows: u8,
-    pub(super) columns: u8,
-}
-
-/// A `wmma` fragment and where it lies in memory.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TileAccess {
-    pub(super) tile: Tile,
-    pub(super) address: u16,
-    pub(super) wide_address: bool,
-    pub(super) offset: i32,
-    pub(super) space: Space,
-    /// Slot of the elements from a row, or column, to the next; none where they are dense.
-    pub(super) stride: Option<u16>,
-    /// Whether columns lie behind each other.
-    pub(super) by_column: bool,
 }
 
 /// `mma.sync.m16n8k*` on 16-bit floats.

@@ -49,6 +49,7 @@ mod run;
 mod size;
 mod system;
 mod tile;
+mod timer;
 mod warp;
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Barriers in shared memory (`mbarrier`) and the bulk copies that report to them. Copies are done at once.
+//! Barriers in shared memory (`mbarrier`), the bulk copies that report to them, and `cp.async`. Copies are done at once.
 #![expect(
     clippy::cast_possible_truncation,
     reason = "counts are fields of a word"
@@ -7,7 +7,7 @@
 use crate::error::TrapKind;
 
 use super::access::addresses;
-use super::code::{BulkSite, Location, NO_SLOT, PhaseOp, PhaseSite};
+use super::code::{BulkSite, CopySite, Location, NO_SLOT, PhaseOp, PhaseSite};
 use super::groups::Frame;
 use super::lanes::{Longs, Regs, bit, blend_bits, lanes};
 use super::memory::{Fault, Local, Memory, fault};
@@ -153,6 +153,33 @@ pub(super) fn phase(
     }
     if matches!(site.op, PhaseOp::Test | PhaseOp::TestParity) && site.d != NO_SLOT {
         blend_bits(&mut regs.p[usize::from(site.d)], mask, over);
+    }
+    Ok(())
+}
+
+/// `cp.async` copies at once; its groups and waits have nothing left to do.
+pub(super) fn copy(
+    regs: &Regs<'_>,
+    memory: &mut Memory<'_>,
+    site: &CopySite,
+    mask: u32,
+) -> Result<(), Fault> {
+    let ignored = site.ignore.map_or(0, |guard| guard.lanes(regs.p, mask));
+    for lane in lanes(mask) {
+        let to = if site.to_wide {
+            regs.d[usize::from(site.to)][lane]
+        } else {
+            u64::from(regs.w[usize::from(site.to)][lane])
+        };
+        let to = to.wrapping_add(i64::from(site.to_offset).cast_unsigned());
+        let from = regs.d[usize::from(site.from)][lane]
+            .wrapping_add(i64::from(site.from_offset).cast_unsigned());
+        let bytes = u32::from(site.bytes);
+        let given = site
+            .source_bytes
+            .map_or(bytes, |slot| regs.w[usize::from(slot)][lane]);
+        let read = if ignored >> lane & 1 == 1 { 0 } else { given };
+        memory.copy_to_shared(lane, to, from, bytes, read)?;
     }
     Ok(())
 }

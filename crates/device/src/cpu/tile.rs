@@ -6,11 +6,60 @@
     reason = "elements narrower than a register are kept in its low bits"
 )]
 
-use super::code::{Element, LANES, Tile, TileAccess};
+use super::code::{LANES, Space};
 use super::convert::{from_bf16, from_f16, to_f16};
 use super::float::bits;
 use super::lanes::{Regs, lanes};
 use super::memory::{Fault, Local, Memory, fault};
+
+/// What the elements of a `wmma` fragment are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Element {
+    Bf16,
+    F16,
+    F32,
+    F64,
+    S32,
+    S8,
+    Tf32,
+    U8,
+}
+
+impl Element {
+    pub(super) fn bytes(self) -> u32 {
+        match self {
+            Self::S8 | Self::U8 => 1,
+            Self::Bf16 | Self::F16 => 2,
+            Self::F32 | Self::S32 | Self::Tf32 => 4,
+            Self::F64 => 8,
+        }
+    }
+}
+
+/// A `wmma` fragment: a tile of a matrix in registers of a warp.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tile {
+    pub(super) slots: [u16; 8],
+    /// How many slots there are.
+    pub(super) count: u8,
+    pub(super) element: Element,
+    pub(super) rows: u8,
+    pub(super) columns: u8,
+}
+
+/// A `wmma` fragment and where it lies in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TileAccess {
+    pub(super) tile: Tile,
+    pub(super) address: u16,
+    pub(super) wide_address: bool,
+    pub(super) offset: i32,
+    pub(super) space: Space,
+    /// Slot of the elements from a row, or column, to the next; none where they are dense.
+    pub(super) stride: Option<u16>,
+    /// Whether columns lie behind each other.
+    pub(super) by_column: bool,
+}
 
 /// Elements of the largest tile.
 const MOST_ELEMENTS: usize = 32 * 16;

@@ -1,21 +1,22 @@
 //! A warp and the loop that runs its instructions. Calls are in `call.rs`, barriers of the block in `barrier.rs`.
 //! The loop is one match over all instructions, which is why this file is long: what each does is in the files that it calls.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crate::error::TrapKind;
 
 use super::access::{load, store};
 use super::atomic::atomic;
 use super::barrier::{Barriers, CLUSTER};
-use super::code::{BarrierKind, CopySite, Image, LANES, NO_SLOT, Op, Timer};
+use super::code::{BarrierKind, Image, LANES, NO_SLOT, Op};
 use super::collective::{Shuffle, match_lanes, parties, reduce, shuffle, vote};
 use super::groups::{Frame, Group, Groups, TURN, Turn, Wait};
 use super::lanes::{Longs, Regs, Words, blend, blend_bits, lanes};
 use super::matrix;
 use super::memory::{Fault, LOCAL_BASE, Local, Memory};
-use super::phase::{bulk, phase};
+use super::phase::{bulk, copy, phase};
 use super::system::{self, Services};
+use super::timer::read_timer;
 
 /// The longest that `nanosleep` sleeps (PTX ISA, `nanosleep`).
 const LONGEST_SLEEP: Duration = Duration::from_millis(1);
@@ -612,61 +613,4 @@ impl Warp {
     pub(super) fn outermost() -> Frame {
         Frame::default()
     }
-}
-
-/// Time stamps are the same in all lanes.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "clocks wrap around, as those of a GPU do"
-)]
-#[inline(never)]
-fn read_timer(regs: &mut Regs<'_>, d: u16, timer: Timer, epoch: Instant, mask: u32) {
-    let since = || epoch.elapsed().as_nanos() as u64;
-    let global = || {
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_nanos() as u64
-    };
-    let value = match timer {
-        Timer::Clock32 | Timer::Clock32High | Timer::Clock64 => since(),
-        Timer::Global32 | Timer::Global32High | Timer::Global64 => global(),
-    };
-    match timer {
-        Timer::Clock64 | Timer::Global64 => {
-            blend(&mut regs.d[usize::from(d)], mask, &[value; LANES])
-        }
-        Timer::Clock32 | Timer::Global32 => {
-            blend(&mut regs.w[usize::from(d)], mask, &[value as u32; LANES])
-        }
-        Timer::Clock32High | Timer::Global32High => {
-            blend(
-                &mut regs.w[usize::from(d)],
-                mask,
-                &[(value >> 32) as u32; LANES],
-            );
-        }
-    }
-}
-
-/// `cp.async` copies at once; its groups and waits have nothing left to do.
-fn copy(regs: &Regs<'_>, memory: &mut Memory<'_>, site: &CopySite, mask: u32) -> Result<(), Fault> {
-    let ignored = site.ignore.map_or(0, |guard| guard.lanes(regs.p, mask));
-    for lane in lanes(mask) {
-        let to = if site.to_wide {
-            regs.d[usize::from(site.to)][lane]
-        } else {
-            u64::from(regs.w[usize::from(site.to)][lane])
-        };
-        let to = to.wrapping_add(i64::from(site.to_offset).cast_unsigned());
-        let from = regs.d[usize::from(site.from)][lane]
-            .wrapping_add(i64::from(site.from_offset).cast_unsigned());
-        let bytes = u32::from(site.bytes);
-        let given = site
-            .source_bytes
-            .map_or(bytes, |slot| regs.w[usize::from(slot)][lane]);
-        let read = if ignored >> lane & 1 == 1 { 0 } else { given };
-        memory.copy_to_shared(lane, to, from, bytes, read)?;
-    }
-    Ok(())
 }

@@ -2,9 +2,8 @@
 
 use ptx::ast::{Operand, ScalarType as T};
 
-use crate::cpu::code::{
-    Element, MatrixSite, Multiply, NO_SLOT, Op, Space, Tile, TileAccess, Width,
-};
+use crate::cpu::code::{MatrixSite, Multiply, NO_SLOT, Op, Space, Width};
+use crate::cpu::tile::{Element, Tile, TileAccess};
 
 use super::access::space;
 use super::function::Lowering;
