@@ -11,7 +11,7 @@ use crate::harness::{DATA_AT, Harness, Setup, Shape, Way, assert_all_usable, enc
 
 const FAULTS: &str = include_str!("../../fixtures/kernels/faults.ptx");
 const COOPERATIVE: &str = include_str!("../../fixtures/corpus/cuda/coop_grid.sm_80.ptx");
-const HEAP: &str = include_str!("../../fixtures/corpus/cuda/dev_malloc.sm_75.ptx");
+const TEXTURE: &str = include_str!("../../fixtures/corpus/cuda/texture.sm_75.ptx");
 const NESTED: &str = include_str!("../../fixtures/corpus/cuda/cdp.sm_90.ptx");
 
 const OUT: Arg<'_> = Arg::Ptr {
@@ -161,7 +161,7 @@ fn a_cooperative_grid_that_does_not_fit_is_refused_with_what_does() {
 fn what_the_device_does_not_offer_is_refused_when_it_is_loaded() {
     let mut guest = Harness::cpu();
     for (ptx, entry, says) in [
-        (HEAP, "dev_malloc", "malloc"),
+        (TEXTURE, "tex_sample", "`tex.2d`"),
         (NESTED, "parent", "`child`"),
     ] {
         let answer = guest.load(ptx, entry);

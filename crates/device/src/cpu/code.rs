@@ -436,10 +436,9 @@ pub(super) enum MatrixSite {
         wide_address: bool,
         offset: i32,
     },
-    Multiply(Multiply),
     /// `wmma.load`.
     TileLoad(TileAccess),
-    /// `wmma.mma`: a, b, c, d.
+    /// `mma` and `wmma.mma`: a, b, c, d.
     TileMultiply {
         tiles: [Tile; 4],
         /// Whether integers saturate.
@@ -447,20 +446,6 @@ pub(super) enum MatrixSite {
     },
     /// `wmma.store`.
     TileStore(TileAccess),
-}
-
-/// `mma.sync.m16n8k*` on 16-bit floats.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Multiply {
-    pub(super) d: [u16; 4],
-    pub(super) a: [u16; 4],
-    pub(super) b: [u16; 2],
-    pub(super) c: [u16; 4],
-    /// Depth: 8 or 16.
-    pub(super) k: u8,
-    pub(super) bf16: bool,
-    /// Whether accumulators are f32; else pairs of f16.
-    pub(super) wide: bool,
 }
 
 /// Registers and memory of a frame.

@@ -111,7 +111,7 @@ fn to_small_finite(x: f64, format: Small) -> u32 {
 }
 
 /// Widens a small format.
-fn from_small(x: u32, format: Small) -> f32 {
+pub(super) fn from_small(x: u32, format: Small) -> f32 {
     let hidden = 1 << format.mantissa_bits;
     let size = x & (format.sign - 1);
     let mantissa = (size & (hidden - 1)) as i32;

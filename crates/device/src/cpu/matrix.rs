@@ -1,12 +1,9 @@
-//! Matrix fragments: `ldmatrix`, `stmatrix` and `mma.sync`, by the layouts that the PTX ISA documents. Products are exact and
-//! summed in f32 in order of `k`.
+//! Matrices of 8x8 between shared memory and registers: `ldmatrix` and `stmatrix`, by the layouts that the PTX ISA documents.
 
 use crate::error::TrapKind;
 
-use super::code::{LANES, MatrixSite, Multiply, Space};
-use super::convert::{from_bf16, from_f16, to_f16};
-use super::float::{bits, to_half};
-use super::lanes::{Longs, Regs, Words, blend, lanes};
+use super::code::{LANES, MatrixSite, Space};
+use super::lanes::{Longs, Regs, blend, lanes};
 use super::memory::{Fault, Local, Memory, fault};
 use super::tile;
 
@@ -91,10 +88,6 @@ pub(super) fn run(
             }
             Ok(())
         }
-        MatrixSite::Multiply(multiply) => {
-            accumulate(regs, multiply, mask);
-            Ok(())
-        }
         MatrixSite::TileLoad(access) => tile::load(regs, memory, local, access, mask),
         MatrixSite::TileMultiply { tiles, saturate } => {
             tile::multiply(regs, tiles, *saturate, mask);
@@ -126,84 +119,5 @@ fn aligned(address: u64, lane: usize) -> Result<u64, Fault> {
             ROW_BYTES,
             Space::Shared,
         ))
-    }
-}
-
-/// `D = A * B + C` for a 16x8 tile.
-fn accumulate(regs: &mut Regs<'_>, multiply: &Multiply, mask: u32) {
-    const ROWS: usize = 16;
-    const COLUMNS: usize = 8;
-    const DEPTH: usize = 16;
-    let half = |word: u32| {
-        if multiply.bf16 {
-            from_bf16(word & 0xffff)
-        } else {
-            from_f16(word & 0xffff)
-        }
-    };
-    let depth = usize::from(multiply.k);
-    let mut a = [[0.0_f32; DEPTH]; ROWS];
-    let mut b = [[0.0_f32; COLUMNS]; DEPTH];
-    let mut sum = [[0.0_f32; COLUMNS]; ROWS];
-    for lane in 0..LANES {
-        let (group, pair) = (lane / 4, lane % 4 * 2);
-        let mut put = |slot: u16, row: usize, column: usize| {
-            let word = regs.w[usize::from(slot)][lane];
-            a[row][column] = half(word);
-            a[row][column + 1] = half(word >> 16);
-        };
-        put(multiply.a[0], group, pair);
-        put(multiply.a[1], group + 8, pair);
-        if depth == DEPTH {
-            put(multiply.a[2], group, pair + 8);
-            put(multiply.a[3], group + 8, pair + 8);
-        }
-        for (index, &slot) in multiply.b[..depth / 8].iter().enumerate() {
-            let word = regs.w[usize::from(slot)][lane];
-            b[pair + 8 * index][group] = half(word);
-            b[pair + 8 * index + 1][group] = half(word >> 16);
-        }
-        for (index, row) in [group, group + 8].into_iter().enumerate() {
-            if multiply.wide {
-                sum[row][pair] = f32::from_bits(regs.w[usize::from(multiply.c[2 * index])][lane]);
-                sum[row][pair + 1] =
-                    f32::from_bits(regs.w[usize::from(multiply.c[2 * index + 1])][lane]);
-            } else {
-                let word = regs.w[usize::from(multiply.c[index])][lane];
-                sum[row][pair] = half(word);
-                sum[row][pair + 1] = half(word >> 16);
-            }
-        }
-    }
-    for k in 0..depth {
-        for row in 0..ROWS {
-            for column in 0..COLUMNS {
-                sum[row][column] += a[row][k] * b[k][column];
-            }
-        }
-    }
-    let narrow = |x: f32| {
-        if multiply.bf16 {
-            to_half::<true>(f64::from(x))
-        } else {
-            to_f16(x)
-        }
-    };
-    for (index, offset) in [0, 8].into_iter().enumerate() {
-        let at = |lane: usize, column: usize| sum[lane / 4 + offset][lane % 4 * 2 + column];
-        if multiply.wide {
-            for column in 0..2 {
-                let words: Words = std::array::from_fn(|lane| bits(at(lane, column)));
-                blend(
-                    &mut regs.w[usize::from(multiply.d[2 * index + column])],
-                    mask,
-                    &words,
-                );
-            }
-        } else {
-            let words: Words =
-                std::array::from_fn(|lane| narrow(at(lane, 0)) | narrow(at(lane, 1)) << 16);
-            blend(&mut regs.w[usize::from(multiply.d[index])], mask, &words);
-        }
     }
 }

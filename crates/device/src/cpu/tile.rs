@@ -1,21 +1,24 @@
-//! `wmma` fragments. PTX leaves open which lane holds which element: here each lane has elements that follow each other in
-//! the order of rows, from its first register on, and again where there are more registers than elements. Products are
-//! exact; those of floats are summed in f32 in order of `k`.
+//! Fragments of matrices that warps multiply: `mma`, whose layouts the PTX ISA documents, and `wmma`, of which it leaves open
+//! which lane holds which element: here each lane has elements that follow each other in the order of rows, from its first
+//! register on, and again where there are more registers than elements. Products are exact; those of floats are summed in f32
+//! in order of `k`.
 #![expect(
     clippy::cast_possible_truncation,
     reason = "elements narrower than a register are kept in its low bits"
 )]
 
 use super::code::{LANES, Space};
-use super::convert::{from_bf16, from_f16, to_f16};
+use super::convert::{E4M3, E5M2, from_bf16, from_f16, from_small, to_f16};
 use super::float::bits;
 use super::lanes::{Regs, lanes};
 use super::memory::{Fault, Local, Memory, fault};
 
-/// What the elements of a `wmma` fragment are.
+/// What the elements of a fragment are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Element {
     Bf16,
+    E4m3,
+    E5m2,
     F16,
     F32,
     F64,
@@ -28,7 +31,7 @@ pub(super) enum Element {
 impl Element {
     pub(super) fn bytes(self) -> u32 {
         match self {
-            Self::S8 | Self::U8 => 1,
+            Self::E4m3 | Self::E5m2 | Self::S8 | Self::U8 => 1,
             Self::Bf16 | Self::F16 => 2,
             Self::F32 | Self::S32 | Self::Tf32 => 4,
             Self::F64 => 8,
@@ -36,13 +39,27 @@ impl Element {
     }
 }
 
-/// A `wmma` fragment: a tile of a matrix in registers of a warp.
+/// Which lane holds which elements of a fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// Those of `wmma`.
+    Dense,
+    /// A of `mma`: four lanes have a row, two registers rows that are eight apart.
+    Left,
+    /// B of `mma`: four lanes have a column.
+    Right,
+    /// C and D of `mma`: pairs of a row, which follow each other.
+    Sum,
+}
+
+/// A fragment: a tile of a matrix in registers of a warp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tile {
     pub(super) slots: [u16; 8],
     /// How many slots there are.
     pub(super) count: u8,
     pub(super) element: Element,
+    pub(super) layout: Layout,
     pub(super) rows: u8,
     pub(super) columns: u8,
 }
@@ -86,35 +103,55 @@ impl Tile {
         }
     }
 
+    /// Which element, in the order of rows, is a part of a register of a lane.
+    fn place(&self, lane: usize, register: usize, part: usize) -> usize {
+        let parts = self.of_register();
+        let (group, thread) = (lane / 4, lane % 4);
+        let (row, column) = match self.layout {
+            Layout::Dense => {
+                let of_lane = self.of_lane();
+                return lane * of_lane + (register * parts + part) % of_lane;
+            }
+            Layout::Left => (
+                group + 8 * (register % 2),
+                (thread + 4 * (register / 2)) * parts + part,
+            ),
+            Layout::Right => ((thread + 4 * register) * parts + part, group),
+            Layout::Sum => {
+                let pair = register * parts + part;
+                (group + 8 * (pair / 2), 2 * thread + pair % 2)
+            }
+        };
+        row * usize::from(self.columns) + column
+    }
+
     fn read(&self, regs: &Regs<'_>) -> Elements {
         let mut elements = [0; MOST_ELEMENTS];
-        let (of_lane, of_register) = (self.of_lane(), self.of_register());
         let width = 8 * self.element.bytes();
-        for lane in 0..LANES {
-            for index in 0..of_lane {
-                let slot = usize::from(self.slots[index / of_register]);
-                elements[lane * of_lane + index] = if self.element == Element::F64 {
-                    regs.d[slot][lane]
+        for (register, &slot) in self.slots[..usize::from(self.count)].iter().enumerate() {
+            for lane in 0..LANES {
+                let word = if self.element == Element::F64 {
+                    regs.d[usize::from(slot)][lane]
                 } else {
-                    let word = u64::from(regs.w[slot][lane]);
-                    let shift = width as usize * (index % of_register);
-                    (word >> shift) & (u64::MAX >> (64 - width))
+                    u64::from(regs.w[usize::from(slot)][lane])
                 };
+                for part in 0..self.of_register() {
+                    let bits = (word >> (part as u32 * width)) & (u64::MAX >> (64 - width));
+                    elements[self.place(lane, register, part)] = bits;
+                }
             }
         }
         elements
     }
 
     fn write(&self, regs: &mut Regs<'_>, elements: &Elements, mask: u32) {
-        let (of_lane, of_register) = (self.of_lane(), self.of_register());
-        let width = 8 * self.element.bytes() as usize;
-        for (number, &slot) in self.slots[..usize::from(self.count)].iter().enumerate() {
+        let width = 8 * self.element.bytes();
+        for (register, &slot) in self.slots[..usize::from(self.count)].iter().enumerate() {
             for lane in lanes(mask) {
-                let mut word = 0;
-                for part in 0..of_register {
-                    let index = (number * of_register + part) % of_lane;
-                    word |= elements[lane * of_lane + index] << (part * width);
-                }
+                let parts = (0..self.of_register()).map(|part| {
+                    elements[self.place(lane, register, part)] << (part as u32 * width)
+                });
+                let word = parts.fold(0, |word, part| word | part);
                 if self.element == Element::F64 {
                     regs.d[usize::from(slot)][lane] = word;
                 } else {
@@ -223,6 +260,8 @@ fn float(element: Element, word: u64) -> f32 {
     let word = word as u32;
     match element {
         Element::Bf16 => from_bf16(word),
+        Element::E4m3 => from_small(word, E4M3),
+        Element::E5m2 => from_small(word, E5M2),
         Element::F16 => from_f16(word),
         Element::Tf32 => f32::from_bits(word & !TF32_SPARE),
         _ => f32::from_bits(word),
@@ -237,42 +276,80 @@ fn integer(element: Element, word: u64) -> i64 {
     }
 }
 
-/// `wmma.mma`: D = A * B + C.
+/// A sum for each row of `left` and column of `right`, in order of what they have in common.
+#[inline(always)]
+fn sums<T: Copy>(
+    [left, right]: [&[T]; 2],
+    sum: &mut [T],
+    [depth, columns]: [usize; 2],
+    add: impl Fn(T, T, T) -> T,
+) {
+    for (row, sum) in left.chunks_exact(depth).zip(sum.chunks_exact_mut(columns)) {
+        for (&x, right) in row.iter().zip(right.chunks_exact(columns)) {
+            for (sum, &y) in sum.iter_mut().zip(right) {
+                *sum = add(*sum, x, y);
+            }
+        }
+    }
+}
+
+/// `mma` and `wmma.mma`: D = A * B + C.
 pub(super) fn multiply(regs: &mut Regs<'_>, tiles: &[Tile; 4], saturate: bool, mask: u32) {
     let [a, b, c, d] = tiles;
-    let (left, right, mut sum) = (a.read(regs), b.read(regs), c.read(regs));
-    let (depth, columns) = (usize::from(a.columns), usize::from(d.columns));
-    for (at, sum) in sum[..d.size()].iter_mut().enumerate() {
-        let (row, column) = (at / columns, at % columns);
-        let pairs = (0..depth).map(|k| (left[row * depth + k], right[k * columns + column]));
-        *sum = match d.element {
-            Element::F64 => pairs
-                .fold(f64::from_bits(*sum), |sum, (a, b)| {
-                    f64::from_bits(a).mul_add(f64::from_bits(b), sum)
-                })
-                .to_bits(),
-            Element::S32 => {
-                let sum = pairs.fold(integer(Element::S32, *sum), |sum, (x, y)| {
-                    sum + integer(a.element, x) * integer(b.element, y)
-                });
+    let words = [a, b, c].map(|tile| tile.read(regs));
+    let sides = [usize::from(a.columns), usize::from(d.columns)];
+    let mut out = [0; MOST_ELEMENTS];
+    // Decodes the elements, adds up, and encodes the sums.
+    macro_rules! multiply {
+        ($of:expr, $add:expr, $back:expr) => {{
+            let of = $of;
+            let [left, right, sum] = &mut [
+                [of(c.element, 0); MOST_ELEMENTS],
+                [of(c.element, 0); MOST_ELEMENTS],
+                [of(c.element, 0); MOST_ELEMENTS],
+            ];
+            for ((values, words), tile) in [&mut *left, &mut *right, &mut *sum]
+                .into_iter()
+                .zip(&words)
+                .zip([a, b, c])
+            {
+                for (value, &word) in values.iter_mut().zip(words).take(tile.size()) {
+                    *value = of(tile.element, word);
+                }
+            }
+            let both = [&left[..a.size()], &right[..b.size()]];
+            sums(both, &mut sum[..d.size()], sides, $add);
+            for (word, &value) in out.iter_mut().zip(&sum[..d.size()]) {
+                *word = $back(value);
+            }
+        }};
+    }
+    match d.element {
+        Element::F64 => multiply!(
+            |_, word| f64::from_bits(word),
+            |sum, x: f64, y| x.mul_add(y, sum),
+            |sum: f64| sum.to_bits()
+        ),
+        Element::S32 => multiply!(
+            integer,
+            |sum: i64, x: i64, y: i64| sum + x * y,
+            |sum: i64| {
+                let least = i64::from(i32::MIN);
                 let sum = if saturate {
-                    sum.clamp(i32::MIN.into(), i32::MAX.into())
+                    sum.clamp(least, i32::MAX.into())
                 } else {
                     sum
                 };
                 u64::from(sum.cast_unsigned() as u32)
             }
-            _ => {
-                let sum = pairs.fold(float(c.element, *sum), |sum, (x, y)| {
-                    sum + float(a.element, x) * float(b.element, y)
-                });
-                u64::from(if d.element == Element::F16 {
-                    to_f16(sum)
-                } else {
-                    bits(sum)
-                })
-            }
-        };
+        ),
+        _ => multiply!(float, |sum: f32, x: f32, y: f32| sum + x * y, |sum: f32| {
+            u64::from(if d.element == Element::F16 {
+                to_f16(sum)
+            } else {
+                bits(sum)
+            })
+        }),
     }
-    d.write(regs, &sum, mask);
+    d.write(regs, &out, mask);
 }

@@ -161,6 +161,16 @@ fn half(value: i32) -> u64 {
     u64::from(sign | (exponent + 15) << 10 | mantissa)
 }
 
+fn small(value: i32, bias: u32, mantissa: u32) -> u64 {
+    if value == 0 {
+        return 0;
+    }
+    let size = value.unsigned_abs();
+    let exponent = size.ilog2();
+    let bits = (size << mantissa >> exponent) & ((1 << mantissa) - 1);
+    u64::from(u32::from(value < 0) << 7 | (exponent + bias) << mantissa | bits)
+}
+
 fn single(value: i32) -> u64 {
     let value = i16::try_from(value).unwrap();
     u64::from(f32::from(value).to_bits())
@@ -172,6 +182,10 @@ const F32: Element = Element("f32", 4, single);
 const F64: Element = Element("f64", 8, |value| f64::from(value).to_bits());
 const S32: Element = Element("s32", 4, |value| u64::from(value.cast_unsigned()));
 const S8: Element = Element("s8", 1, |value| u64::from(value.cast_unsigned() & 0xff));
+const U8: Element = Element("u8", 1, |value| u64::from(value.cast_unsigned() & 0xff));
+/// Numbers of three and two bits of mantissa, in which -4 to 4 are exact.
+const E4M3: Element = Element("e4m3", 1, |value| small(value, 7, 3));
+const E5M2: Element = Element("e5m2", 1, |value| half(value) >> 8);
 const TF32: Element = Element("tf32", 4, single);
 
 impl Element {
@@ -255,6 +269,109 @@ fn fragments_of_every_type_and_shape_multiply() {
     multiply([16, 16, 16], &S8, &S32, [2, 2, 8]);
     multiply([16, 16, 8], &TF32, &F32, [4, 4, 8]);
     multiply([8, 8, 4], &F64, &F64, [1, 1, 2]);
+}
+
+/// Multiplies small integers with `mma`: the words of fragments are laid out here as PTX documents it.
+fn multiply_by_layout([m, n, k]: [usize; 3], [of_a, of_b]: [&Element; 2], sums: &Element) {
+    let value = |at: usize, seed: usize| i32::try_from((at * 7 + seed) % 9).unwrap() - 4;
+    let unsigned = |of: &Element| if of.0 == "u8" { 4 } else { 0 };
+    let a: Vec<i32> = (0..m * k).map(|at| value(at, 1) + unsigned(of_a)).collect();
+    let b: Vec<i32> = (0..k * n).map(|at| value(at, 3) + unsigned(of_b)).collect();
+    let c: Vec<i32> = (0..m * n).map(|at| value(at, 5)).collect();
+    // Elements of a row of A, of a column of B and of a row of C that one lane has beside each other.
+    let (run_a, run_b) = ((4 / of_a.1).max(1), (4 / of_b.1).max(1));
+    let mut bytes = [Vec::new(), Vec::new(), Vec::new()];
+    for lane in 0..32 {
+        let (group, thread) = (lane / 4, lane % 4);
+        for block in 0..k.div_ceil(4 * run_a) {
+            for row in (group..m).step_by(8) {
+                let first = (thread + 4 * block) * run_a;
+                bytes[0].extend(of_a.bytes(&a[row * k + first..][..run_a]));
+            }
+            let column = (0..run_b).map(|at| b[((thread + 4 * block) * run_b + at) * n + group]);
+            bytes[1].extend(of_b.bytes(&column.collect::<Vec<_>>()));
+        }
+        for row in (group..m).step_by(8) {
+            bytes[2].extend(sums.bytes(&c[row * n + 2 * thread..][..2]));
+        }
+    }
+    let wide = of_a.1 == 8;
+    let size = if wide { 8 } else { 4 };
+    let count = [0, 1, 2].map(|part: usize| bytes[part].len() / 32 / size);
+    let bank = if wide { "b64" } else { "b32" };
+    let names = |kind: &str, count: usize| {
+        (0..count)
+            .map(|at| format!("%{kind}{at}"))
+            .collect::<Vec<_>>()
+    };
+    let mut body = format!(".reg .{bank} %a<9>, %b<9>, %c<9>;\n");
+    for (part, (kind, count)) in ["a", "b", "c"].into_iter().zip(count).enumerate() {
+        body += &format!("mad.wide.u32 %x1, %t, {}, %base;\n", count * size);
+        for (at, name) in names(kind, count).iter().enumerate() {
+            body += &format!("ld.{bank} {name}, [%x1+{}];\n", 8192 * part + at * size);
+        }
+    }
+    let list = |kind: &str, count: usize| names(kind, count).join(",");
+    let shape = format!("m{m}n{n}k{k}");
+    body += &format!(
+        "mma.sync.aligned.{shape}.row.col.{to}.{}.{}.{to} {{{of_c}}}, {{{}}}, {{{}}}, {{{of_c}}};\n",
+        of_a.0,
+        of_b.0,
+        list("a", count[0]),
+        list("b", count[1]),
+        to = sums.0,
+        of_c = list("c", count[2]),
+    );
+    for (at, name) in names("c", count[2]).iter().enumerate() {
+        body += &format!("st.{bank} [%x1+{}], {name};\n", 16384 + at * size);
+    }
+    let bench = Bench::new(1);
+    let window = bench.region.window();
+    for (part, bytes) in bytes.iter().enumerate() {
+        window.store_run(8192 * part as u64, bytes).unwrap();
+    }
+    let program = bench.load(&entry(&(body + "ret;"))).unwrap();
+    let launch = bench.start(
+        &program,
+        block(32),
+        &[Value::U64(0)],
+        LaunchControl::default(),
+    );
+    assert_eq!(launch.wait(), Ok(()), "{shape} {}", of_a.0);
+    let mut want = Vec::new();
+    for lane in 0..32 {
+        for row in (lane / 4..m).step_by(8) {
+            let sum = |at: usize| {
+                let column = 2 * (lane % 4) + at;
+                let products = (0..k).map(|x| a[row * k + x] * b[x * n + column]);
+                c[row * n + column] + products.sum::<i32>()
+            };
+            want.extend(sums.bytes(&[sum(0), sum(1)]));
+        }
+    }
+    let mut found = want.clone();
+    window.load_run(16384, &mut found).unwrap();
+    assert_eq!(found, want, "{shape} {} {}", of_a.0, of_b.0);
+}
+
+#[test]
+fn documented_fragments_of_every_type_and_shape_multiply() {
+    multiply_by_layout([16, 8, 8], [&F16, &F16], &F32);
+    multiply_by_layout([16, 8, 16], [&F16, &F16], &F32);
+    multiply_by_layout([16, 8, 16], [&F16, &F16], &F16);
+    multiply_by_layout([16, 8, 8], [&BF16, &BF16], &F32);
+    multiply_by_layout([16, 8, 16], [&BF16, &BF16], &F32);
+    multiply_by_layout([16, 8, 4], [&TF32, &TF32], &F32);
+    multiply_by_layout([16, 8, 8], [&TF32, &TF32], &F32);
+    multiply_by_layout([16, 8, 16], [&S8, &S8], &S32);
+    multiply_by_layout([16, 8, 32], [&S8, &S8], &S32);
+    multiply_by_layout([16, 8, 32], [&U8, &S8], &S32);
+    multiply_by_layout([16, 8, 32], [&E4M3, &E4M3], &F32);
+    multiply_by_layout([16, 8, 32], [&E5M2, &E4M3], &F32);
+    multiply_by_layout([8, 8, 4], [&F64, &F64], &F64);
+    multiply_by_layout([16, 8, 4], [&F64, &F64], &F64);
+    multiply_by_layout([16, 8, 8], [&F64, &F64], &F64);
+    multiply_by_layout([16, 8, 16], [&F64, &F64], &F64);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use ptx::ast::{Operand, ScalarType as T};
 
-use crate::cpu::code::{MatrixSite, Multiply, NO_SLOT, Op, Space, Width};
-use crate::cpu::tile::{Element, Tile, TileAccess};
+use crate::cpu::code::{MatrixSite, NO_SLOT, Op, Space, Width};
+use crate::cpu::tile::{Element, Layout, Tile, TileAccess};
 
 use super::access::space;
 use super::function::Lowering;
@@ -96,50 +96,18 @@ impl Lowering<'_, '_> {
         })
     }
 
-    /// `mma.sync` of 16-bit floats.
+    /// `mma.sync`.
     pub(super) fn multiply(
         &mut self,
         mut modifiers: Modifiers<'_>,
         operands: &[Operand],
     ) -> Lowered<()> {
-        let k = match modifiers.take_of(&["m16n8k8", "m16n8k16"]) {
-            Some("m16n8k8") => 8_u8,
-            Some(_) => 16,
-            None => return Err(Refusal::Form),
-        };
-        let known = ["sync", "aligned", "row", "col"]
-            .iter()
-            .all(|modifier| modifiers.take(modifier));
-        let types = [
-            modifiers.scalar()?,
-            modifiers.scalar()?,
-            modifiers.scalar()?,
-            modifiers.scalar()?,
-        ];
-        modifiers.finish()?;
-        let [d, a, b, c] = operands else {
-            return Err(Refusal::Form);
-        };
-        let (bf16, wide) = match types {
-            [T::F32, T::F16, T::F16, T::F32] => (false, true),
-            [T::F16, T::F16, T::F16, T::F16] => (false, false),
-            [T::F32, T::Bf16, T::Bf16, T::F32] => (true, true),
-            _ => return Err(Refusal::Form),
-        };
-        if !known {
+        let known = modifiers.take("sync") && modifiers.take("aligned");
+        let shape = Shape::take(&MULTIPLY_SHAPES, &mut modifiers, Kind::Multiply)?;
+        if !known || !modifiers.take("row") || !modifiers.take("col") {
             return Err(Refusal::Form);
         }
-        let accumulators = if wide { 4 } else { 2 };
-        let multiply = Multiply {
-            a: self.words(a, usize::from(k) / 4)?,
-            b: self.words(b, usize::from(k) / 8)?,
-            c: self.words(c, accumulators)?,
-            d: self.words(d, accumulators)?,
-            k,
-            bf16,
-            wide,
-        };
-        self.matrix(MatrixSite::Multiply(multiply))
+        self.multiply_tiles(shape, modifiers, operands)
     }
 
     /// `wmma`.
@@ -150,15 +118,14 @@ impl Lowering<'_, '_> {
     ) -> Lowered<()> {
         let action = modifiers.take_of(&["load", "mma", "store"]);
         let known = modifiers.take("sync") && modifiers.take("aligned");
-        let shape = SHAPES
-            .iter()
-            .find(|shape| modifiers.take(shape.0))
-            .map(|&(_, sides, elements)| (sides, elements));
-        let (Some(action), true, Some((sides, elements))) = (action, known, shape) else {
+        let shape = Shape::take(&SHAPES, &mut modifiers, Kind::Wmma)?;
+        let (Some(action), true) = (action, known) else {
             return Err(Refusal::Form);
         };
-        let shape = Shape { sides, elements };
         if action == "mma" {
+            for _ in 0..2 {
+                modifiers.take_of(&["row", "col"]).ok_or(Refusal::Form)?;
+            }
             return self.multiply_tiles(shape, modifiers, operands);
         }
         let load = action == "load";
@@ -212,7 +179,7 @@ impl Lowering<'_, '_> {
         })
     }
 
-    /// `wmma.mma`. How `a` and `b` lay in memory does not matter here.
+    /// A product. How `a` and `b` lay in memory does not matter here.
     fn multiply_tiles(
         &mut self,
         shape: Shape,
@@ -222,23 +189,26 @@ impl Lowering<'_, '_> {
         let [d, a, b, c] = operands else {
             return Err(Refusal::Form);
         };
-        for _ in 0..2 {
-            modifiers.take_of(&["row", "col"]).ok_or(Refusal::Form)?;
-        }
         let saturate = modifiers.take("satfinite");
         let mut types = Vec::new();
         while let Ok(element) = element(&mut modifiers) {
             types.push(element);
         }
         modifiers.finish()?;
-        // Of 16-bit floats only the accumulators' types are written.
+        // With `wmma`, of 16-bit floats only the accumulators' types are written.
         let [of_d, of_a, of_b, of_c] = match types[..] {
-            [d, c] => [d, Element::F16, Element::F16, c],
+            [d, c] if shape.kind == Kind::Wmma => [d, Element::F16, Element::F16, c],
             [d, a, b, c] => [d, a, b, c],
             _ => return Err(Refusal::Form),
         };
         let is_integer = of_d == Element::S32;
-        if of_a != of_b || saturate && !is_integer {
+        let class = |of: Element| match of {
+            Element::U8 => Element::S8,
+            Element::E5m2 => Element::E4m3,
+            of => of,
+        };
+        let mixes = shape.kind == Kind::Multiply;
+        if class(of_a) != class(of_b) || of_a != of_b && !mixes || saturate && !is_integer {
             return Err(Refusal::Form);
         }
         let tiles = [
@@ -248,8 +218,11 @@ impl Lowering<'_, '_> {
             self.tile(&shape, Part::C, of_d, d)?,
         ];
         let fits = match of_a {
-            Element::F16 => {
-                matches!(of_c, Element::F16 | Element::F32) && !is_integer && of_d != Element::F64
+            Element::E4m3 | Element::E5m2 | Element::F16 => {
+                matches!(
+                    (of_c, of_d),
+                    (Element::F16, Element::F16) | (Element::F32, Element::F32)
+                ) || shape.kind == Kind::Wmma && !is_integer
             }
             Element::Bf16 | Element::Tf32 => of_c == Element::F32 && of_d == Element::F32,
             Element::S8 | Element::U8 => of_c == Element::S32 && is_integer,
@@ -285,16 +258,22 @@ impl Lowering<'_, '_> {
             shape.elements.contains(&element)
         };
         let bytes = u32::from(rows) * u32::from(columns) * element.bytes() / 32;
-        // Fragments of f16 have eight registers whatever their shape.
+        // With `wmma`, factors of f16 have eight registers whatever their shape.
         let registers = match element {
-            Element::F16 if !is_accumulator => 8,
+            Element::F16 if !is_accumulator && shape.kind == Kind::Wmma => 8,
             Element::F64 => bytes / 8,
             _ => bytes / 4,
         };
         let count = usize::try_from(registers).map_err(|_| Refusal::Form)?;
-        if !allowed || (element == Element::F64) != (shape.elements == [Element::F64]) {
+        if !allowed {
             return Err(Refusal::Form);
         }
+        let layout = match (shape.kind, part) {
+            (Kind::Wmma, _) => Layout::Dense,
+            (Kind::Multiply, Part::A) => Layout::Left,
+            (Kind::Multiply, Part::B) => Layout::Right,
+            (Kind::Multiply, Part::C) => Layout::Sum,
+        };
         let width = if element == Element::F64 {
             Width::B64
         } else {
@@ -304,6 +283,7 @@ impl Lowering<'_, '_> {
             slots: self.registers(operand, count, width)?,
             count: u8::try_from(count).map_err(|_| Refusal::Form)?,
             element,
+            layout,
             rows,
             columns,
         })
@@ -319,18 +299,42 @@ enum Part {
     C,
 }
 
-/// M, N and K of a `wmma` instruction, and what the elements of its factors may be.
+/// The two instructions that multiply fragments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Multiply,
+    Wmma,
+}
+
+/// M, N and K of an instruction, and what the elements of its factors may be.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
+    kind: Kind,
     sides: [u8; 3],
     elements: &'static [Element],
 }
 
-/// What most shapes are for.
+/// A shape's name, sides and elements.
+type Named = (&'static str, [u8; 3], &'static [Element]);
+
+impl Shape {
+    /// Takes the shape that is written.
+    fn take(list: &[Named], modifiers: &mut Modifiers<'_>, kind: Kind) -> Lowered<Self> {
+        let found = list.iter().find(|named| modifiers.take(named.0));
+        let &(_, sides, elements) = found.ok_or(Refusal::Form)?;
+        Ok(Self {
+            kind,
+            sides,
+            elements,
+        })
+    }
+}
+
+/// What most shapes of `wmma` are for.
 const NARROW: &[Element] = &[Element::Bf16, Element::F16, Element::S8, Element::U8];
 
 /// The shapes of `wmma` (PTX ISA, "Matrix Shape") but those of elements of less than a byte.
-const SHAPES: [(&str, [u8; 3], &[Element]); 5] = [
+const SHAPES: [Named; 5] = [
     ("m16n16k16", [16, 16, 16], NARROW),
     ("m32n8k16", [32, 8, 16], NARROW),
     ("m8n32k16", [8, 32, 16], NARROW),
@@ -338,11 +342,43 @@ const SHAPES: [(&str, [u8; 3], &[Element]); 5] = [
     ("m8n8k4", [8, 8, 4], &[Element::F64]),
 ];
 
+/// The shapes of `mma` likewise, but those of compute capability 7.0 and the ones of small floats that no nvcc emits without
+/// being asked to.
+const MULTIPLY_SHAPES: [Named; 5] = [
+    ("m16n8k4", [16, 8, 4], &[Element::F64, Element::Tf32]),
+    (
+        "m16n8k8",
+        [16, 8, 8],
+        &[Element::Bf16, Element::F16, Element::F64, Element::Tf32],
+    ),
+    (
+        "m16n8k16",
+        [16, 8, 16],
+        &[
+            Element::Bf16,
+            Element::F16,
+            Element::F64,
+            Element::S8,
+            Element::U8,
+        ],
+    ),
+    (
+        "m16n8k32",
+        [16, 8, 32],
+        &[Element::E4m3, Element::E5m2, Element::S8, Element::U8],
+    ),
+    ("m8n8k4", [8, 8, 4], &[Element::F64]),
+];
+
 /// Takes the next type.
 fn element(modifiers: &mut Modifiers<'_>) -> Lowered<Element> {
-    let types = ["bf16", "f16", "f32", "f64", "s32", "s8", "tf32", "u8"];
+    let types = [
+        "bf16", "e4m3", "e5m2", "f16", "f32", "f64", "s32", "s8", "tf32", "u8",
+    ];
     Ok(match modifiers.take_of(&types).ok_or(Refusal::Form)? {
         "bf16" => Element::Bf16,
+        "e4m3" => Element::E4m3,
+        "e5m2" => Element::E5m2,
         "f16" => Element::F16,
         "f32" => Element::F32,
         "f64" => Element::F64,
