@@ -161,7 +161,7 @@ fn a_cooperative_grid_that_does_not_fit_is_refused_with_what_does() {
 fn what_the_device_does_not_offer_is_refused_when_it_is_loaded() {
     let mut guest = Harness::cpu();
     for (ptx, entry, says) in [
-        (TEXTURE, "tex_sample", "`tex.2d`"),
+        (TEXTURE, "tex_sample", "tex.2d"),
         (NESTED, "parent", "`child`"),
     ] {
         let answer = guest.load(ptx, entry);
