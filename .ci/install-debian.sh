@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Installs what the build and the tests take from Debian: a C linker for Rust, pip for ptxas, readelf.
+# Installs what the build and the tests take from Debian: a C linker for Rust, pip for ptxas, readelf, and the compilers that
+# the C header must satisfy.
 # Does nothing where all of it is there.
 set -euo pipefail
-declare -A package=([cc]=gcc [readelf]=binutils [python3]=python3 [pip3]=python3-pip)
+declare -A package=([cc]=gcc [g++]=g++ [clang]=clang [readelf]=binutils [python3]=python3 [pip3]=python3-pip)
 missing=()
 for command in "${!package[@]}"; do
     command -v "$command" >/dev/null || missing+=("${package[$command]}")
