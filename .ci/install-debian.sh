@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Installs what the build and the tests take from Debian: a C linker for Rust, pip for ptxas, readelf, and the compilers that
-# the C header must satisfy.
+# Installs what the build and the tests take from Debian: a C linker for Rust, pip for ptxas, readelf, the compilers that
+# the C header must satisfy, and what makes WebAssembly of the guests in C.
 # Does nothing where all of it is there.
 set -euo pipefail
-declare -A package=([cc]=gcc [g++]=g++ [clang]=clang [readelf]=binutils [python3]=python3 [pip3]=python3-pip)
+declare -A package=([cc]=gcc [g++]=g++ [clang]=clang [wasm-ld]=lld [readelf]=binutils [python3]=python3 [pip3]=python3-pip)
 missing=()
 for command in "${!package[@]}"; do
     command -v "$command" >/dev/null || missing+=("${package[$command]}")
 done
+[ -e /usr/lib/wasm32-wasi/libc.a ] || missing+=(wasi-libc)
+[ -e /usr/lib/llvm-14/lib/clang/14.0.6/lib/wasi/libclang_rt.builtins-wasm32.a ] || missing+=(libclang-rt-14-dev-wasm32)
 [ ${#missing[@]} -eq 0 ] && exit 0
 sudo=""
 [ "$(id -u)" -eq 0 ] || sudo=sudo
