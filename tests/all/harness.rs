@@ -3,6 +3,7 @@
 
 mod setup;
 mod text;
+mod wasi;
 
 use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
@@ -20,6 +21,7 @@ pub(crate) use setup::{
     pages_for_text, wrapper,
 };
 pub(crate) use text::{assert_text_is_clean, host_panics, name};
+pub(crate) use wasi::{Program, run_program};
 
 use text::watch_panics;
 

@@ -18,6 +18,7 @@ mod events;
 mod fake_device;
 mod fuzz_calls;
 mod guard;
+mod guests;
 mod harness;
 mod hostile;
 mod hostile_ptx;

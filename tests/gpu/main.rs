@@ -10,6 +10,7 @@
 
 mod buffers;
 mod embedder;
+mod examples;
 mod fake;
 mod faults;
 mod guests;
@@ -30,6 +31,7 @@ mod waiting;
     reason = "each test binary uses its part of the harness"
 )]
 mod all {
+    pub(crate) mod guests;
     pub(crate) mod harness;
 }
 
@@ -40,6 +42,7 @@ use all::harness;
 fn main() -> ExitCode {
     let cases = [
         buffers::CASES,
+        examples::CASES,
         faults::CASES,
         guests::CASES,
         limits::CASES,
