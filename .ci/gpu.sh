@@ -13,6 +13,8 @@ steps() {
     cat <<'STEPS'
 devices     60  ./wasi-cuda devices
 vector_add  60  ./wasi-cuda run --device cuda --unconfined-kernels fixtures/guests/vector_add.wat
+matmul      60  ./wasi-cuda run --device cuda --unconfined-kernels fixtures/guests/matmul.wasm 2048
+nbody       60  ./wasi-cuda run --device cuda --unconfined-kernels fixtures/guests/nbody.wasm 65536 20
 kernels    300  ./kernels --test-threads 1 cuda
 gpu        500  ./gpu gpu::
 cuda_launch 240 ./cuda_launch --bench
@@ -35,7 +37,7 @@ pack() {
     done
     mkdir -p "$to/fixtures/corpus" "$to/fixtures/guests"
     cp -r fixtures/kernels "$to/fixtures/"
-    cp fixtures/guests/*.wat "$to/fixtures/guests/"
+    cp fixtures/guests/*.wa{t,sm} "$to/fixtures/guests/"
     for folder in clang cuda rust triton; do
         mkdir -p "$to/fixtures/corpus/$folder"
         cp fixtures/corpus/"$folder"/*.ptx "$to/fixtures/corpus/$folder/"

@@ -2,10 +2,8 @@
 //! setup that it is to hold on; the tests here are on the CPU device.
 
 use std::fs;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::harness::{Program, Setup, run_program};
+use crate::harness::{Folder, Program, Setup, run_program};
 
 macro_rules! guest {
     ($name:literal) => {
@@ -31,30 +29,6 @@ const PROGRAMS: &[(&str, &[u8], &[&str])] = &[
     ("softmax", SOFTMAX, &[]),
     ("vector_add", VECTOR_ADD, &[]),
 ];
-
-/// A folder of a test's own, gone after it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static FOLDERS: AtomicU32 = AtomicU32::new(0);
-        let (process, number) = (std::process::id(), FOLDERS.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(format!("wasi-cuda-guests-{process}-{number}"));
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, name: &str, bytes: &[u8]) {
-        fs::write(self.0.join(name), bytes).unwrap();
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What is left behind is in the folder for temporary files.
-        fs::remove_dir_all(&self.0).ok();
-    }
-}
 
 /// A picture of its own colours in every pixel, whose sides are no multiple of a block's.
 struct Picture {
@@ -128,13 +102,13 @@ pub(crate) fn image_filter_finds_the_edges(setup: &Setup) {
     let (folder, picture) = (Folder::new(), Picture::new());
     folder.write("in.ppm", &picture.ppm());
     let program = Program {
-        folder: Some(&folder.0),
+        folder: Some(folder.path()),
         ..Program::new(IMAGE_FILTER, &["in.ppm", "out.pgm"])
     };
     let printed = run_program(setup, &program).well();
     assert_eq!(printed, "out.pgm: the edges of 75 x 41 pixels\n");
 
-    let written = fs::read(folder.0.join("out.pgm")).unwrap();
+    let written = fs::read(folder.path().join("out.pgm")).unwrap();
     let pixels = written.strip_prefix(b"P5\n75 41\n255\n").unwrap();
     let edges = picture.edges();
     assert_eq!(pixels.len(), edges.len());
@@ -235,7 +209,7 @@ pub(crate) fn sha256_is_bit_exact(setup: &Setup) {
     }
     let names = messages.map(|(name, ..)| name);
     let program = Program {
-        folder: Some(&folder.0),
+        folder: Some(folder.path()),
         ..Program::new(SHA256, &names)
     };
     let printed = run_program(setup, &program).well();
@@ -289,7 +263,7 @@ fn without_a_device_every_guest_says_so() {
     folder.write("in.ppm", &Picture::new().ppm());
     for (name, code, args) in PROGRAMS {
         let program = Program {
-            folder: Some(&folder.0),
+            folder: Some(folder.path()),
             stdin: "1 2\n",
             ..Program::new(code, args)
         };
@@ -338,7 +312,7 @@ fn mistakes_of_their_users_are_told_in_one_line() {
     ];
     for (code, args, exit, text) in mistakes {
         let program = Program {
-            folder: Some(&folder.0),
+            folder: Some(folder.path()),
             ..Program::new(code, args)
         };
         let ended = run_program(&Setup::default(), &program);

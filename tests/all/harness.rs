@@ -1,6 +1,7 @@
 //! One guest for every test: it exports a wrapper of every import, so that tests call imports through real WebAssembly
 //! frames. No test belongs here.
 
+mod folder;
 mod setup;
 mod text;
 mod wasi;
@@ -16,6 +17,7 @@ use host::WasiCudaContext;
 use tokio::runtime::Runtime;
 use wasmtime::{Engine, Instance, Linker, Memory, Module, Store, Val};
 
+pub(crate) use folder::Folder;
 pub(crate) use setup::{
     Backing, Capability, Data, GROW, LinearMemory, Setup, cpu, guest_text_with, linker,
     pages_for_text, wrapper,

@@ -19,6 +19,7 @@ mod fake_device;
 mod fuzz_calls;
 mod guard;
 mod guests;
+mod guides;
 mod harness;
 mod hostile;
 mod hostile_ptx;
