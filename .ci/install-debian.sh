@@ -9,7 +9,9 @@ for command in "${!package[@]}"; do
     command -v "$command" >/dev/null || missing+=("${package[$command]}")
 done
 [ -e /usr/lib/wasm32-wasi/libc.a ] || missing+=(wasi-libc)
-[ -e /usr/lib/llvm-14/lib/clang/14.0.6/lib/wasi/libclang_rt.builtins-wasm32.a ] || missing+=(libclang-rt-14-dev-wasm32)
+# clang says where its runtime for WebAssembly would be; without clang it is not there either.
+runtime=$(clang --target=wasm32-wasi -print-libgcc-file-name 2>/dev/null || true)
+[ -e "$runtime" ] || missing+=(libclang-rt-dev-wasm32)
 [ ${#missing[@]} -eq 0 ] && exit 0
 sudo=""
 [ "$(id -u)" -eq 0 ] || sudo=sudo
