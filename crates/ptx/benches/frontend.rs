@@ -1,5 +1,5 @@
 //! How many bytes of PTX a second go through the front end, and which step takes how much of that? The
-//! corpus stands for what compilers write, `sha256` for one long unrolled kernel.
+//! corpus stands for what compilers write, `sha256` for one long unrolled kernel. What is refused when confined ends early there.
 
 #[path = "../tests/fixtures/mod.rs"]
 mod fixtures;
@@ -46,6 +46,22 @@ fn frontend(criterion: &mut Criterion) {
                 trees
                     .iter()
                     .for_each(|tree| drop(black_box(ptx::print(tree))))
+            });
+        });
+        let programs: Vec<_> = sources
+            .iter()
+            .filter_map(|source| ptx::read(source).ok())
+            .collect();
+        let options = ptx::ConfineOptions {
+            level: ptx::Level::Confined,
+            window: ptx::WindowForm::Whole,
+            clear_shared: false,
+        };
+        group.bench_function("confine", |bencher| {
+            bencher.iter(|| {
+                programs
+                    .iter()
+                    .for_each(|program| drop(black_box(ptx::confine(program, options))))
             });
         });
         group.finish();

@@ -390,6 +390,21 @@ pub enum Statement {
     Variable(Variable),
 }
 
+impl Statement {
+    /// Where it stood; braces are not said.
+    #[must_use]
+    pub fn at(&self) -> Option<Position> {
+        match self {
+            Self::BlockEnd | Self::BlockStart => None,
+            Self::Instruction(Instruction { at, .. })
+            | Self::Label { at, .. }
+            | Self::Prototype { at, .. }
+            | Self::Targets { at, .. }
+            | Self::Variable(Variable { at, .. }) => Some(*at),
+        }
+    }
+}
+
 /// `@!%p opcode.modifier.modifier operand, operand;`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instruction {

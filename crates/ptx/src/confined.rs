@@ -57,6 +57,15 @@ pub struct ConfinedMap {
     pub lines: Vec<u32>,
 }
 
+impl ConfinedMap {
+    /// The line of the guest's text that a line of the confined one was made from; `None` where it was made from none.
+    #[must_use]
+    pub fn guest_line(&self, line: u32) -> Option<u32> {
+        let at = usize::try_from(line.checked_sub(1)?).ok()?;
+        self.lines.get(at).copied().filter(|&line| line > 0)
+    }
+}
+
 /// An entry, before and after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfinedEntry {
@@ -74,9 +83,9 @@ pub struct ConfinedEntry {
 pub struct Site {
     /// What it reports.
     pub kind: SiteKind,
-    /// Line in the guest's text, from 1.
+    /// Line in the guest's text, from 1; of the first access, where it is about several.
     pub line: u32,
-    /// Width of the access in bytes; 0 where it is about none.
+    /// Width of the access in bytes; 0 where it is about none or several.
     pub bytes: u32,
 }
 
@@ -137,7 +146,6 @@ struct Inner {
 
 impl Verified {
     /// `needs` are in the order of the map's entries. For the verifier.
-    #[expect(dead_code, reason = "the verifier makes it")]
     pub(crate) fn new(
         program: Validated,
         map: ConfinedMap,

@@ -110,6 +110,8 @@ pub enum ErrorKind {
     TooLong { bytes: usize, limit: usize },
     #[error("`.{directive}` is not a directive known here")]
     UnknownDirective { directive: Excerpt },
+    #[error("`{what}` cannot be confined: {reason}")]
+    Unconfined { what: Excerpt, reason: &'static str },
     #[error("label `{name}` is not in this block or one around it")]
     UnknownLabel { name: Excerpt },
     #[error("name `{name}` is not declared before its use")]
@@ -124,6 +126,79 @@ pub enum ErrorKind {
     Utf8,
     #[error("there is no vector .{} of .{}", vector.name(), ty.name())]
     VectorType { vector: Vector, ty: ScalarType },
+}
+
+/// Why a confined text is not what `docs/confinement.md` says it is, and where. Guests do not write such texts, so it is a mistake of ours,
+/// unless [`is_limit`](Self::is_limit).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} of the confined text: {kind}")]
+pub struct VerifyError {
+    /// What is wrong.
+    pub kind: VerifyErrorKind,
+    /// Line of the confined text, from 1; 0 where it is about no line.
+    pub line: u32,
+}
+
+/// What is wrong with a confined text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[expect(
+    missing_docs,
+    reason = "the message above each variant says what its fields are"
+)]
+pub enum VerifyErrorKind {
+    #[error("an access of {bytes} bytes is not aligned by a multiple of {align} and {offset}")]
+    Alignment { bytes: u32, align: u32, offset: i64 },
+    #[error("an access of {bytes} bytes at {offset} leaves what it is in")]
+    Bounds { bytes: u32, offset: i64 },
+    #[error("the call passes or checks {what} in another way")]
+    Call { what: &'static str },
+    #[error("`{name}` is not declared as it has to be")]
+    Declaration { name: Excerpt },
+    #[error("entry `{name}` does not take the guest's parameters and the hidden ones")]
+    Entry { name: Excerpt },
+    #[error("the function does not end in `ret` or `exit`")]
+    FallsOff,
+    #[error("{what} is not behind METER as it has to be")]
+    Fuel { what: &'static str },
+    #[error("`{instruction}` is not accepted")]
+    Instruction { instruction: Excerpt },
+    #[error("more than {limit} {what}")]
+    Limit { what: &'static str, limit: u64 },
+    #[error("there is a block in function `{name}`")]
+    Nested { name: Excerpt },
+    #[error("reserved register `{name}` is written in another way")]
+    Reserved { name: Excerpt },
+    #[error("label `{name}` is not for a branch")]
+    Target { name: Excerpt },
+    #[error("it does not read back: {error}")]
+    Unreadable { error: Error },
+    #[error("`{name}` may be read before it is written")]
+    Unwritten { name: Excerpt },
+}
+
+impl VerifyErrorKind {
+    /// The refusal of this kind in a line.
+    pub(crate) fn at(self, line: u32) -> VerifyError {
+        VerifyError { kind: self, line }
+    }
+}
+
+impl VerifyError {
+    /// Whether the text is only larger or deeper than what is taken, for which its guest is to blame.
+    #[must_use]
+    pub fn is_limit(&self) -> bool {
+        match &self.kind {
+            VerifyErrorKind::Limit { .. } => true,
+            VerifyErrorKind::Unreadable { error } => {
+                matches!(
+                    error.kind,
+                    ErrorKind::Limit { .. } | ErrorKind::TooLong { .. }
+                )
+            }
+            _ => false,
+        }
+    }
 }
 
 impl ErrorKind {
@@ -159,6 +234,7 @@ impl Error {
                     ..
                 }
                 | ErrorKind::TooLong { .. }
+                | ErrorKind::Unconfined { .. }
                 | ErrorKind::UnknownDirective { .. }
         )
     }

@@ -43,6 +43,7 @@ mod admitted;
 pub mod ast;
 mod confined;
 mod error;
+mod isa;
 mod keywords;
 mod layout;
 mod lexer;
@@ -51,16 +52,20 @@ mod number;
 pub mod oracle;
 mod parser;
 mod print;
+mod sandbox;
 mod signature;
 mod validate;
+mod verify;
 
 pub use admitted::{Admitted, Trust, TrustedByEmbedder};
 pub use confined::{
     ConfineOptions, Confined, ConfinedEntry, ConfinedMap, GlobalVariable, Globals, LaunchNeeds,
     Level, Site, SiteKind, Verified, WindowForm,
 };
-pub use error::{Error, ErrorKind, Excerpt};
+pub use error::{Error, ErrorKind, Excerpt, VerifyError, VerifyErrorKind};
 pub use parser::parse;
 pub use print::print;
+pub use sandbox::confine;
 pub use signature::{Class, Parameter, PointerParameter, Signature};
 pub use validate::{Validated, read, validate};
+pub use verify::verify;

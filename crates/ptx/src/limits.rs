@@ -55,6 +55,37 @@ pub const MAX_PARAMETER_BYTES_BEFORE_8_1: u64 = 4352;
 /// Most bytes of parameters of an entry, from PTX 8.1 and sm_70 on.
 pub const MAX_PARAMETER_BYTES: u64 = 32764;
 
+/// Most functions and entries of a confined text. The driver compiles each by itself and all while a launch waits; libraries of
+/// kernels hold some dozens.
+pub const MAX_CONFINED_FUNCTIONS: usize = 512;
+
+/// Most statements of a function of a confined text. The driver's compiler takes more than proportional time to a function, cannot be stopped
+/// and is shared; fully unrolled tensor-core loops have some ten thousand.
+pub const MAX_CONFINED_STATEMENTS: usize = 1 << 17;
+
+/// Most statements of a confined text, for the same reason.
+pub const MAX_CONFINED_PROGRAM: usize = 1 << 18;
+
+/// Most registers of a function of a confined text: compilers name one for each value, so that there are at most about as many as
+/// statements, and the driver's allocator is the part that takes longest.
+pub const MAX_CONFINED_REGISTERS: usize = 1 << 17;
+
+/// Most labels of a function of a confined text: the driver's analyses go round loops of blocks.
+pub const MAX_CONFINED_LABELS: usize = 1 << 14;
+
+/// Most registers times blocks that are gone through to see that registers are written first: 32 MiB of bits.
+pub const MAX_FLOW_BITS: usize = 1 << 28;
+
+/// Most words that are looked at in doing so: about a second's work. A function whose loops are entered from the top needs a few for each
+/// of its bits.
+pub const MAX_FLOW_STEPS: usize = 1 << 30;
+
+/// Most bytes of the variables that a function of a confined text passes to others: they are in its stack frame, which is local memory.
+pub const MAX_CALL_BYTES: usize = 64 << 10;
+
+/// Deepest nesting of calls in a confined text; the stack of all threads of a device is reserved for it.
+pub const MAX_CALL_DEPTH: u32 = 1024;
+
 /// Most bytes of the variables that one program or function declares in a space.
 #[must_use]
 pub const fn max_space_bytes(space: Space) -> u64 {

@@ -3,7 +3,10 @@
 
 use crate::error::Error;
 use crate::limits::MAX_SOURCE_BYTES;
-use crate::{Signature, Validated, parse, print, read};
+use crate::{
+    Confined, ConfinedEntry, ConfinedMap, Signature, Validated, VerifyError, parse, print, read,
+    verify,
+};
 
 /// Longest message: its own words and a few excerpts.
 const MAX_MESSAGE_BYTES: usize = 512;
@@ -50,6 +53,61 @@ pub fn check_program(source: &[u8]) -> Result<Validated, Error> {
         (outcome, again) => panic!("{outcome:?}, but {again:?} for the printed text\n{text}"),
     }
     outcome
+}
+
+/// Parameters of a confined entry that its guest did not declare.
+const HIDDEN: usize = 4;
+
+/// Verifies a text as if it had been made of a guest's with the same parameters but the hidden ones.
+///
+/// # Errors
+/// The refusal, where there is one. That is no failure.
+///
+/// # Panics
+/// If the verifier does not keep one of its promises: a refusal is short, printable and about a line of the text; what is accepted
+/// was printed from a tree, and names nothing that is not its own.
+pub fn check_confined(source: &str) -> Result<(), VerifyError> {
+    let mut map = ConfinedMap::default();
+    for printed in read(source.as_bytes()).iter().flat_map(Validated::entries) {
+        let own = printed.parameters.len().saturating_sub(HIDDEN);
+        map.entries.push(ConfinedEntry {
+            signature: Signature {
+                parameters: printed.parameters[..own].to_vec(),
+                ..printed.clone()
+            },
+            printed: printed.entry.clone(),
+            shared_before_dynamic: 0,
+        });
+    }
+    let text = source.to_owned();
+    let verified = verify(Confined { text, map }).inspect_err(|error| {
+        let message = error.to_string();
+        assert!(
+            message.len() <= MAX_MESSAGE_BYTES,
+            "a long message: {message}"
+        );
+        assert!(!message.chars().any(char::is_control), "{message:?}");
+        let lines = source.lines().count() + 1;
+        assert!(
+            (0..=lines).contains(&(error.line as usize)),
+            "no such line: {message}"
+        );
+    })?;
+    let printed = print(verified.program().module());
+    assert_eq!(verified.program().source(), Some(printed.as_str()));
+    for line in printed.lines().map(str::trim) {
+        assert!(!line.contains("//") && !line.contains('"'), "{line}");
+        // What stands in brackets is a name of ours, or a parameter.
+        for (place, _) in line.match_indices('[').filter(|_| !line.starts_with('.')) {
+            let base = &line[place + 1..];
+            let is_parameter = base.starts_with('g') && line.contains(".param.");
+            assert!(
+                is_parameter || base.starts_with("%w") || base.starts_with("wc_"),
+                "{line}"
+            );
+        }
+    }
+    Ok(())
 }
 
 fn check_error(error: &Error, source: &[u8]) {

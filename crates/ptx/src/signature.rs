@@ -212,7 +212,7 @@ fn axes(module: &Module, function: &Function, name: &str) -> Option<[u32; 3]> {
 }
 
 /// The most bytes of parameters that the module's version and target allow.
-fn max_parameter_bytes(module: &Module) -> u64 {
+pub(crate) fn max_parameter_bytes(module: &Module) -> u64 {
     let digits = |name: &str| {
         let digits = name
             .strip_prefix("sm_")?

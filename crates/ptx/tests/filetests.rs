@@ -60,3 +60,34 @@ fn reject() {
         }
     });
 }
+
+#[test]
+fn sandbox() {
+    check("sandbox", |source| {
+        let program = ptx::read(source).unwrap_or_else(|error| panic!("{}", error.render(source)));
+        let confined = ptx::confine(&program, fixtures::options_of(source))
+            .unwrap_or_else(|error| panic!("{}", error.render(source)));
+        let mut text = String::new();
+        for (line, from) in confined.text.lines().zip(&confined.map.lines) {
+            let from = match from {
+                0 => String::new(),
+                line => line.to_string(),
+            };
+            writeln!(text, "{}", format!("{from:>4} {line}").trim_end()).expect("a string");
+        }
+        for site in &confined.map.sites {
+            writeln!(text, "{site:?}").expect("a string");
+        }
+        for entry in &confined.map.entries {
+            let (name, before) = (&entry.signature.entry, entry.shared_before_dynamic);
+            writeln!(
+                text,
+                "{name} is {}, {before} bytes before dynamic",
+                entry.printed
+            )
+            .expect("a string");
+        }
+        writeln!(text, "{:?}", confined.map.globals).expect("a string");
+        text
+    });
+}
