@@ -12,13 +12,15 @@ set -euo pipefail
 steps() {
     cat <<'STEPS'
 devices     60  ./wasi-cuda devices
-vector_add  60  ./wasi-cuda run --device cuda --unconfined-kernels fixtures/guests/vector_add.wat
-matmul      60  ./wasi-cuda run --device cuda --unconfined-kernels fixtures/guests/matmul.wasm 2048
-nbody       60  ./wasi-cuda run --device cuda --unconfined-kernels fixtures/guests/nbody.wasm 65536 20
-kernels    300  ./kernels --test-threads 1 cuda
-gpu        500  ./gpu gpu::
+vector_add  60  ./wasi-cuda run --device cuda fixtures/guests/vector_add.wat
+matmul      60  ./wasi-cuda run --device cuda fixtures/guests/matmul.wasm 2048
+nbody       60  ./wasi-cuda run --device cuda fixtures/guests/nbody.wasm 65536 20
+kernels    450  ./kernels --test-threads 1 cuda
+gpu        500  ./gpu gpu:: --skip gpu::hostile_
+hostile    400  ./gpu gpu::hostile_
 cuda_launch 240 ./cuda_launch --bench
 placement  240  ./placement --bench
+confinement 400 CUDA_CACHE_DISABLE=1 ./confinement --bench
 STEPS
 }
 
@@ -26,11 +28,11 @@ pack() {
     local to profile=${2-release} binaries built name folder
     to=$(mkdir -p "$1" && cd "$1" && pwd)
     cd "$(dirname "$0")/.."
-    binaries=(wasi-cuda gpu kernels cuda_launch placement)
+    binaries=(wasi-cuda gpu kernels cuda_launch placement confinement)
     # All at once, so that each finds the features that the others need; the command line is built for its test.
     built=$(cargo test --no-run --locked --profile "$profile" --message-format json-render-diagnostics \
         -p wasi-cuda-cli -p wasi-cuda-tests -p wasi-cuda -p wasi-cuda-device \
-        --test cli --test gpu --test kernels --bench cuda_launch --bench placement)
+        --test cli --test gpu --test kernels --bench cuda_launch --bench placement --bench confinement)
     for name in "${binaries[@]}"; do
         cp "$(sed -n 's/.*"name":"'"$name"'".*"executable":"\([^"]*\)".*/\1/p' <<<"$built" | tail -1)" "$to/$name"
         strip "$to/$name"

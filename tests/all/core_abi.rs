@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use abi::argv::Arg;
 use abi::info::{self, DeviceInfo, DeviceKind, TrapInfo, TrapKind};
 use abi::{AbiError, Import, ValType};
-use host::KernelEntry;
+use host::{Isolation, KernelEntry};
 use wasmtime::{Module, Store, Val};
 
 use crate::harness::{
@@ -265,7 +265,7 @@ fn a_store_to_an_address_without_memory_is_reported() {
         instance,
         "k_wild",
         KIT.as_bytes(),
-        host::Trust::Checked,
+        host::Trust::Isolated(host::Isolation::Trapping),
     );
     let id = setup.registry.register(kernel.unwrap()).unwrap();
     let mut guest = Harness::new(&Setup {
@@ -321,6 +321,43 @@ fn a_prefetch_is_a_hint_with_checked_arguments() {
 }
 
 #[test]
+fn a_variable_of_a_confined_kernels_module_is_a_buffer() {
+    let mut guest = Harness::new(&Setup {
+        isolation: Some(Isolation::Confined),
+        ..Setup::default()
+    });
+    let kernel = guest.kernel(KIT, "k_count");
+    let symbol = |guest: &mut Harness, name: &str| {
+        let (at, len) = guest.put(DATA_AT, name.as_bytes());
+        guest.call(
+            abi::FN_SYMBOL,
+            &[Val::I64(kernel), u32_val(at), u32_val(len)],
+        )
+    };
+    let counter = symbol(&mut guest, "g_counter");
+    assert!(counter > 0, "{}", guest.last_text());
+    let out = Arg::Ptr {
+        offset: DATA_AT,
+        len: 4,
+    };
+    let copy = |guest: &mut Harness, import| {
+        let args = [Val::I64(counter), Val::I64(0), u32_val(DATA_AT), u32_val(4)];
+        assert_eq!(guest.call(import, &args), 0, "{}", guest.last_text());
+    };
+    guest.write_memory(DATA_AT, &41_u32.to_le_bytes());
+    copy(&mut guest, abi::FN_WRITE);
+    guest.run(kernel, &[out]);
+    assert_eq!(guest.read_u32(DATA_AT), 41);
+    copy(&mut guest, abi::FN_READ);
+    assert_eq!(guest.read_u32(DATA_AT), 42);
+
+    let unknown = symbol(&mut guest, "c_words");
+    let text = "the kernel's module has no variable `c_words` in global space";
+    guest.assert_refused(unknown, AbiError::InvalidArgs, text);
+    assert_all_usable(&mut guest);
+}
+
+#[test]
 fn a_module_variable_is_not_reached() {
     let mut guest = Harness::cpu();
     let kernel = guest.kernel(KIT, "k_count");
@@ -332,7 +369,7 @@ fn a_module_variable_is_not_reached() {
         )
     };
     let answer = symbol(&mut guest, kernel);
-    let text = "module variables cannot be reached from guests on the cpu device";
+    let text = "the variables of a kernel whose accesses are checked one by one cannot be reached by guests";
     guest.assert_refused(answer, AbiError::UnsupportedPtx, text);
     let answer = symbol(&mut guest, 1);
     guest.assert_refused(

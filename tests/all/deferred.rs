@@ -88,6 +88,7 @@ impl Device for Keeping {
 
     fn abilities(&self) -> Abilities {
         Abilities {
+            checks_accesses: true,
             cooperative: false,
             prefetch: true,
         }
@@ -222,6 +223,7 @@ fn features_are_the_devices_abilities() {
         assert!(size > 0, "{}", guest.last_text());
         let bytes = guest.read_memory(DATA_AT, usize::try_from(size).unwrap());
         let info = abi::info::DeviceInfo::from_bytes(&bytes);
-        assert_eq!(info.features, abi::info::FEATURE_PREFETCH);
+        let checking = abi::info::FEATURE_CONFINED | abi::info::FEATURE_TRAPPING;
+        assert_eq!(info.features, checking | abi::info::FEATURE_PREFETCH);
     });
 }

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use device::{
-    Attributes, Device, DeviceInfo, DeviceKind, DeviceLimits, Error, Health, Launch, Module,
-    Program, Region, RegionSpec, RegionTable,
+    Abilities, Attributes, Device, DeviceInfo, DeviceKind, DeviceLimits, Error, Health, Launch,
+    Module, Program, Region, RegionSpec, RegionTable,
 };
 use ptx::Signature;
 
@@ -166,6 +166,14 @@ impl Device for FakeDevice {
             runs: Arc::clone(&self.runs),
         }))
     }
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            checks_accesses: true,
+            cooperative: true,
+            prefetch: false,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -188,6 +196,7 @@ impl Module for FakeModule {
         };
         let attributes = Attributes {
             signature: signature.clone(),
+            confinement: None,
             max_threads_per_block: 1024,
             registers: 32,
             local_bytes: 0,

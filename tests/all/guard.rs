@@ -244,7 +244,13 @@ fn the_guard_holds_for_kernels_of_the_embedder() {
         instance: Some(owner),
         ..Setup::default()
     };
-    let entry = KernelEntry::from_ptx(&cpu(), owner, "k_store", KIT.as_bytes(), Trust::Checked);
+    let entry = KernelEntry::from_ptx(
+        &cpu(),
+        owner,
+        "k_store",
+        KIT.as_bytes(),
+        Trust::Isolated(host::Isolation::Trapping),
+    );
     let kernel = setup.registry.register(entry.unwrap()).unwrap().handle();
     let mut guest = Harness::new(&setup);
     let refused = guest.launch(kernel, Shape::ONE, &[ptr(DATA_AT, 4), Arg::U32(1)]);

@@ -6,14 +6,14 @@ mod setup;
 mod text;
 mod wasi;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use abi::AbiError;
 use abi::argv::{self, Arg};
 use abi::info::{DeviceInfo, KernelInfo, ParamInfo, TrapInfo};
-use host::WasiCudaContext;
+use host::{KernelEntry, KernelId, Trust, TrustedByEmbedder, WasiCudaContext};
 use tokio::runtime::Runtime;
 use wasmtime::{Engine, Instance, Linker, Memory, Module, Store, Val};
 
@@ -99,19 +99,26 @@ pub(crate) struct Guest {
     pub(crate) memory: Memory,
     /// Numbers that the guest itself gave or was given, which texts may hold whatever they look like.
     known: HashSet<u64>,
+    /// The embedder's word: then it registers what the guest would load.
+    word: Option<TrustedByEmbedder>,
+    /// The kernels that the embedder registered, by handle.
+    registered: HashMap<i64, KernelId>,
+    /// Why the embedder could not register the last kernel.
+    refusal: Option<String>,
 }
 
 impl Guest {
     pub(crate) async fn start(setup: &Setup) -> Self {
         let (engine, module) = setup.guest();
         let linker = linker(&engine);
-        let started = Self::start_in(setup.store(&engine), &linker, &module);
+        let started = Self::start_in(setup.store(&engine), setup.word, &linker, &module);
         started.await.unwrap()
     }
 
     /// Instantiates a module that exports `memory`.
     pub(crate) async fn start_in(
         mut store: Store<Data>,
+        word: Option<TrustedByEmbedder>,
         linker: &Linker<Data>,
         module: &Module,
     ) -> wasmtime::Result<Self> {
@@ -123,6 +130,9 @@ impl Guest {
             instance,
             memory,
             known: HashSet::new(),
+            word,
+            registered: HashMap::new(),
+            refusal: None,
         })
     }
 
@@ -181,11 +191,31 @@ impl Guest {
         self.call_import(module, abi::FN_LOAD_PTX, &args).await
     }
 
-    /// Writes a text and an entry name to guest memory and loads them.
+    /// Writes a text and an entry name to guest memory and loads them. A kernel that the embedder answers for is registered instead.
     pub(crate) async fn load_bytes(&mut self, ptx: &[u8], entry: &[u8]) -> i64 {
+        if let Some(word) = self.word {
+            return self.register(ptx, entry, Trust::Embedder(word));
+        }
         let ptx = self.put(PTX_AT, ptx);
         let entry = self.put(NAME_AT, entry);
         self.load_at(abi::MODULE, ptx, entry).await
+    }
+
+    /// Registers a kernel; its handle or a code.
+    fn register(&mut self, ptx: &[u8], entry: &[u8], trust: Trust) -> i64 {
+        let context = &self.store.data().cuda;
+        let device = context.device().expect("there is a device");
+        let entry = str::from_utf8(entry).expect("entries have names");
+        let kernel = KernelEntry::from_ptx(device, context.instance(), entry, ptx, trust);
+        self.refusal = kernel.as_ref().err().map(ToString::to_string);
+        match kernel {
+            Ok(kernel) => {
+                let id = context.registry.register(kernel).unwrap();
+                self.registered.insert(id.handle(), id);
+                id.handle()
+            }
+            Err(error) => i64::from(error.abi().code()),
+        }
     }
 
     /// A launch whose argv lies in guest memory already.
@@ -314,6 +344,12 @@ impl Harness {
         Self { guest, runtime }
     }
 
+    /// An instance that runs already.
+    pub(crate) fn of(guest: Guest) -> Self {
+        let runtime = runtime();
+        Self { guest, runtime }
+    }
+
     /// An instance of a text of the test's own, on an engine of the test's own.
     pub(crate) fn with_text(setup: &Setup, engine: &Engine, text: &str) -> wasmtime::Result<Self> {
         let module = Module::new(engine, text)?;
@@ -321,7 +357,7 @@ impl Harness {
             .enable_time()
             .build()?;
         let linker = linker(engine);
-        let guest = Guest::start_in(setup.store(engine), &linker, &module);
+        let guest = Guest::start_in(setup.store(engine), setup.word, &linker, &module);
         let guest = runtime.block_on(guest)?;
         Ok(Self { guest, runtime })
     }
@@ -415,6 +451,9 @@ impl Harness {
 
     /// The text of the last failure, asked for as a guest does.
     pub(crate) fn last_error(&mut self) -> String {
+        if let Some(refusal) = self.guest.refusal.take() {
+            return refusal;
+        }
         let len = self.call(abi::FN_LAST_ERROR_LEN, &[]);
         let len = u32::try_from(len).expect("the capability is on");
         let copied = self.call(abi::FN_LAST_ERROR_COPY, &[u32_val(INFO_AT), u32_val(len)]);
@@ -473,7 +512,20 @@ impl Harness {
             ],
         );
         assert_eq!(self.read_u32(DATA_AT), 0x5eed);
-        assert_eq!(self.call(abi::FN_UNLOAD, &[Val::I64(kernel)]), 0);
+        self.unload(kernel);
+    }
+
+    /// Unloads a kernel, or takes back what the embedder registered.
+    #[track_caller]
+    pub(crate) fn unload(&mut self, kernel: i64) {
+        match self.guest.registered.remove(&kernel) {
+            Some(id) => {
+                let context = self.cuda();
+                let removed = context.registry.remove(id, context.instance());
+                assert!(removed.is_some());
+            }
+            None => assert_eq!(self.call(abi::FN_UNLOAD, &[Val::I64(kernel)]), 0),
+        }
     }
 }
 

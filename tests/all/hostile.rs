@@ -256,7 +256,7 @@ fn a_range_of_no_bytes_is_in_order_up_to_the_end() {
                 (_, "ptx_len") => (AbiError::MalformedPtx, "no PTX text"),
                 (_, "entry_len") => (AbiError::MalformedPtx, empty_entry),
                 (abi::FN_FIND_KERNEL, _) => (AbiError::InvalidKernel, "no registered kernel ``"),
-                (abi::FN_SYMBOL, _) => (AbiError::UnsupportedPtx, "module variables"),
+                (abi::FN_SYMBOL, _) => (AbiError::UnsupportedPtx, "the variables of a kernel"),
                 (_, "argv_len") => (AbiError::InvalidArgs, "declares 2 arguments, 0 given"),
                 (import, _) => {
                     assert!(answer >= 0, "{import}: {text}");

@@ -141,7 +141,7 @@ fn a_cooperative_grid_that_does_not_fit_is_refused_with_what_does() {
     for shape in [
         Shape::line(1_000_000, 1),
         Shape::line(1_000_000, 256),
-        Shape::new([1000; 3], [1024, 1, 1], 0),
+        Shape::new([250; 3], [1024, 1, 1], 0),
     ] {
         let answer = guest.launch_as(Way::Cooperative, kernel, shape, &args);
         let text = guest.last_error();

@@ -202,7 +202,13 @@ fn every_load_gives_a_handle_of_its_own() {
 #[test]
 fn a_kernel_of_the_embedder_is_found_by_its_owner_only() {
     let (mut owner, ids) = with_registered(|owner| {
-        let real = KernelEntry::from_ptx(&cpu(), owner, "k_store", KIT.as_bytes(), Trust::Checked);
+        let real = KernelEntry::from_ptx(
+            &cpu(),
+            owner,
+            "k_store",
+            KIT.as_bytes(),
+            Trust::Isolated(host::Isolation::Trapping),
+        );
         vec![
             real.unwrap(),
             KernelEntry::stub(InstanceId::new(1), "theirs", 0),

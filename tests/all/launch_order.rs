@@ -162,7 +162,14 @@ fn stub(_: &Setup, owner: InstanceId) -> KernelEntry {
 
 fn k_store(setup: &Setup, owner: InstanceId) -> KernelEntry {
     let device = setup.device().unwrap();
-    KernelEntry::from_ptx(&device, owner, "k_store", KIT.as_bytes(), Trust::Checked).unwrap()
+    KernelEntry::from_ptx(
+        &device,
+        owner,
+        "k_store",
+        KIT.as_bytes(),
+        Trust::Isolated(host::Isolation::Trapping),
+    )
+    .unwrap()
 }
 
 #[test]
@@ -277,7 +284,14 @@ fn the_kernels_own_limits_are_part_of_the_geometry() {
 fn every_axis_and_product_is_limited_by_name() {
     const MAX: u32 = i32::MAX.cast_unsigned();
     let (device, runs) = FakeDevice::open();
-    let mut guest = Harness::new(&Setup::on(device));
+    let limits = Limits {
+        blocks: u64::MAX,
+        ..Limits::default()
+    };
+    let mut guest = Harness::new(&Setup {
+        limits,
+        ..Setup::on(device)
+    });
     let kernel = guest.kernel(KIT, "k_empty");
     let refused = [
         (

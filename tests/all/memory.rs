@@ -417,7 +417,9 @@ fn a_memory_that_another_module_made_serves_kernels() {
             .module_async(&mut store, "helper", &helper)
             .await
             .unwrap();
-        let mut guest = Guest::start_in(store, &linker, &module).await.unwrap();
+        let mut guest = Guest::start_in(store, setup.word, &linker, &module)
+            .await
+            .unwrap();
         let kernel = guest.load_bytes(KIT.as_bytes(), b"k_store").await;
         let argv = encode(&[ptr(DATA_AT, 4), Arg::U32(7)]);
         let code = guest
@@ -592,7 +594,13 @@ fn memory_that_stays_empty_serves_kernels_without_memory() {
         instance: Some(owner),
         ..Setup::default()
     };
-    let entry = KernelEntry::from_ptx(&cpu(), owner, "k_empty", KIT.as_bytes(), Trust::Checked);
+    let entry = KernelEntry::from_ptx(
+        &cpu(),
+        owner,
+        "k_empty",
+        KIT.as_bytes(),
+        Trust::Isolated(host::Isolation::Trapping),
+    );
     let kernel = setup.registry.register(entry.unwrap()).unwrap().handle();
     let mut guest = Harness::new(&setup);
     assert_eq!(guest.grow(1), -1);

@@ -242,7 +242,12 @@ fn warm_launches_on_the_cpu_device_allocate_nothing() {
         ("k_count", &[ptr(4)]),
     ];
     for (entry, args) in kernels {
-        let guest = Guest::new(&device, Trust::Checked, entry, args);
+        let guest = Guest::new(
+            &device,
+            Trust::Isolated(host::Isolation::Trapping),
+            entry,
+            args,
+        );
         // A guest that was suspended has a fresh budget, so what tokio allocates where one is used up falls to the other loop.
         let more = of_launches(guest, Threads::All);
         assert!(more <= 0, "{entry}: {more} allocations in 1000 launches");

@@ -15,6 +15,7 @@
  *   sealed=1        the host cannot write to managed memory once its pages were closed
  *   apart=N         the device finds the N-th piece of registered memory 4096 bytes further on
  *   free_mib=N      so much of the device's memory is free
+ *   deaf=1          the confined kernel that runs until it is told to stop waits for the word at offset 128 instead
  *   copy_ms=N       a copy takes so long
  * FAKE_CUDA_LOG names the file to which each call adds a line.
  */
@@ -149,6 +150,14 @@ __attribute__((format(printf, 2, 3))) static Result enter(const char *name, cons
 
 /* --- Handles --- */
 
+/* What a confined kernel and its host share: docs/confinement.md, section 6. */
+struct Control {
+    uint64_t none;
+    uint32_t cut, unused, state, site;
+    uint64_t address;
+    uint32_t block[3], thread[3];
+};
+
 enum Kind { CONTEXT = 0x5eed01, STREAM, MODULE, FUNCTION };
 
 struct Context {
@@ -161,6 +170,11 @@ struct Stream {
     enum Kind kind;
     struct timespec until; /* busy until then */
     const volatile uint32_t *flag; /* and until this is not 0 */
+    struct Control *control; /* and while it may run: until a time, and while a word is zero */
+    uint32_t *stop;
+    uint64_t ends;
+    int is_urgent;
+    uint64_t ends_at; /* where its kernel then stores a word */
 };
 
 struct Module {
@@ -526,12 +540,28 @@ EXPORT Result cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, struct
 
 /* --- Streams --- */
 
+static Result store32(uint64_t at, uint32_t value);
+
+static uint64_t global_timer(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * UINT64_C(1000000000) + now.tv_nsec;
+}
+
 static int is_busy(struct Stream *stream) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     if (stream->flag != NULL && *stream->flag == 0)
         return 1;
     stream->flag = NULL;
+    struct Control *control = stream->control;
+    if (control != NULL) {
+        if (global_timer() < stream->ends && __atomic_load_n(stream->stop, __ATOMIC_ACQUIRE) == 0)
+            return 1;
+        store32(stream->ends_at, 64);
+        __atomic_store_n(&control->cut, 1, __ATOMIC_RELEASE);
+        stream->control = NULL;
+    }
     return now.tv_sec < stream->until.tv_sec
         || (now.tv_sec == stream->until.tv_sec && now.tv_nsec < stream->until.tv_nsec);
 }
@@ -541,6 +571,7 @@ EXPORT Result cuStreamCreateWithPriority(struct Stream **stream, Number flags, i
     NEED_CONTEXT();
     *stream = calloc(1, sizeof **stream);
     (*stream)->kind = STREAM;
+    (*stream)->is_urgent = priority != 0;
     return SUCCESS;
 }
 
@@ -584,10 +615,11 @@ EXPORT Result cuStreamWriteValue32_v2(struct Stream *stream, uint64_t at, uint32
     ENTER(" %u", flags);
     NEED_CONTEXT();
     alive(stream, STREAM);
-    if (setting("marks", 0) == 0)
+    if (setting("marks", 0) == 0 && !stream->is_urgent)
         return NOT_SUPPORTED;
     struct Write *write = malloc(sizeof *write);
-    *write = (struct Write){*stream, (uint32_t *)at, value};
+    void *view = device_view(at, 4);
+    *write = (struct Write){*stream, view != NULL ? view : (uint32_t *)at, value};
     pthread_t thread;
     if (!is_busy(stream))
         write_later(write);
@@ -802,6 +834,29 @@ static uint32_t narrow(void *const *params, int index) {
     return value;
 }
 
+/* A confined kernel's hidden parameters, behind so many of its guest's. */
+static struct Confined {
+    uint64_t base;
+    struct Control *control;
+    uint32_t *stop;
+    uint64_t until;
+    uint32_t mask;
+} hidden(void *const *params, int own) {
+    uint64_t base = wide(params, own), control = wide(params, own + 1);
+    uint64_t stop = wide(params, own + 2), until = wide(params, own + 3);
+    uint32_t globals = narrow(params, own + 4), mask = narrow(params, own + 5);
+    struct Confined confined = {base, (struct Control *)(uintptr_t)control, need_view(stop, 4), until, mask};
+    if (*confined.stop != 0 || stop % 128 != 0)
+        die("a word that says stop already");
+    if (control % 64 != 0 || confined.control->cut != 0 || confined.control->state != 0)
+        die("a control block that is not ready");
+    if ((mask & (mask + 1)) != 0 || (mask == UINT32_MAX && (uint32_t)base != 0) || globals > mask)
+        die("hidden parameters that do not belong together");
+    /* What lies beside the window is the guest's as well. */
+    need_view(base - 4096, (size_t)mask + 1 + 2 * 4096);
+    return confined;
+}
+
 static Result store(uint64_t at, const void *value, size_t bytes) {
     if (at % bytes != 0)
         return MISALIGNED_ADDRESS;
@@ -835,6 +890,28 @@ static Result run(struct Function *function, struct Stream *stream, void *const 
         return LAUNCH_FAILED;
     if (strcmp(name, "store_u64") == 0)
         return store(wide(params, 0), "\377\377\377\377\377\377\377", 8);
+    if (strcmp(name, "wc_clock") == 0)
+        *(volatile uint64_t *)(uintptr_t)wide(params, 0) = global_timer();
+    if (strcmp(name, "g91") == 0) {
+        struct Confined confined = hidden(params, 2);
+        return store32(confined.base + (wide(params, 0) & confined.mask & ~UINT64_C(3)), narrow(params, 1));
+    }
+    if (strcmp(name, "g92") == 0) {
+        struct Confined confined = hidden(params, 0);
+        stream->ends_at = confined.base + 64;
+        if (setting("deaf", 0))
+            stream->flag = need_view(confined.base + 128, 4);
+        else {
+            stream->control = confined.control;
+            stream->stop = confined.stop;
+            stream->ends = confined.until;
+        }
+    }
+    if (strcmp(name, "g93") == 0) {
+        struct Control *control = hidden(params, 1).control;
+        const char *site = strstr(function->module->text, "[%wctl+20], ");
+        *control = (struct Control){0, 0, 0, 1, atoi(site + 12), wide(params, 0), {1, 1, 0}, {31, 1, 0}};
+    }
     if (strcmp(name, "k_spin") == 0)
         busy_for(stream, wide(params, 0));
     if (strcmp(name, "k_forever") == 0)
@@ -859,6 +936,7 @@ static Result launch(struct Function *function, Number threads, Number shared, s
     alive(stream, STREAM);
     if (threads == 0 || threads > 1024 || shared > (Number)function->dynamic_shared)
         return INVALID_VALUE;
+    stream->control = NULL;
     Result fault = run(function, stream, params);
     pthread_mutex_lock(&lock);
     if (broken == SUCCESS)

@@ -1,29 +1,34 @@
-//! Whole guests, several of them, and the word that their kernels need.
+//! Whole guests, several of them, and the kernels that they bring.
 
 use std::sync::{Arc, Mutex};
 
 use abi::AbiError;
 use abi::argv::Arg;
 use device::Health;
-use host::{InstanceId, KernelEntry, KernelRegistry, engine_config};
+use host::{InstanceId, KernelEntry, KernelRegistry, Trust, engine_config};
 use wasmtime::{Caller, Engine, Extern, Linker, Module, Store};
 
 use crate::harness::{
-    DATA_AT, Data, Harness, KIT, LinearMemory, Setup, Shape, VECADD, block_on, linker, name,
+    DATA_AT, Data, Harness, KIT, LinearMemory, Setup, Shape, block_on, linker, name,
 };
 use crate::rig::{
     WORD, assert_fails, assert_sound, count, cuda, guest, guest_text, ptr, trusted, trusted_on,
 };
-use crate::runner::{Case, either, gpu, memories, two_gpus};
+use crate::runner::{Case, either, gpu, memories, scripted, two_gpus};
 
 pub(crate) const CASES: &[Case] = &[
-    memories(
+    gpu(
         "the_vector_add_guest_prints_its_sums",
         the_vector_add_guest_prints_its_sums,
     ),
-    either(
-        "a_guests_kernel_needs_the_embedders_word",
-        a_guests_kernel_needs_the_embedders_word,
+    scripted(
+        "a_guests_own_kernel_needs_a_window",
+        "attribute.89=0",
+        a_guests_own_kernel_needs_a_window,
+    ),
+    gpu(
+        "a_guests_kernel_is_confined_unless_the_embedder_registers_it",
+        a_guests_kernel_is_confined_unless_the_embedder_registers_it,
     ),
     memories(
         "instances_work_side_by_side_on_memories_of_their_own",
@@ -93,7 +98,7 @@ fn run_printing(setup: &Setup, text: &str) -> (String, wasmtime::Result<()>) {
 }
 
 fn the_vector_add_guest_prints_its_sums() {
-    let (printed, ended) = run_printing(&trusted(), VECTOR_ADD);
+    let (printed, ended) = run_printing(&Setup::on(cuda()), VECTOR_ADD);
     ended.unwrap_or_else(|error| panic!("{error}: {printed}"));
     let device = format!("device: {}\n", cuda().info().name);
     assert!(printed.starts_with(&device), "{printed}");
@@ -101,18 +106,37 @@ fn the_vector_add_guest_prints_its_sums() {
     assert!(printed.ends_with(sums), "{printed}");
 }
 
-fn a_guests_kernel_needs_the_embedders_word() {
-    let mut unconfined = Harness::new(&Setup::on(cuda()));
-    let answer = unconfined.load(VECADD, "vecadd");
-    let text = unconfined.last_error();
-    assert_eq!(name(answer), AbiError::NotAvailable.name(), "{text}");
-    assert!(text.contains("vouches"), "{text}");
-    assert_eq!(unconfined.cuda().metrics().kernels, 0);
-
-    let (printed, ended) = run_printing(&Setup::on(cuda()), VECTOR_ADD);
-    assert_eq!(ended.unwrap_err().root_cause().to_string(), "exit 1");
-    assert!(printed.contains("load_ptx answered -1: "), "{printed}");
+/// What a kernel is given for a pointer: an offset in the window if it is confined, an address if it runs as it is.
+fn a_guests_kernel_is_confined_unless_the_embedder_registers_it() {
+    const TELL: &str = ".version 8.0\n.target sm_80\n.address_size 64\n\
+        .visible .entry tell(.param .u64 to)\n{\n.reg .b64 %to;\n\
+        ld.param.u64 %to, [to];\nst.global.u64 [%to], %to;\nret;\n}\n";
+    let told = |setup: &Setup| {
+        let mut guest = Harness::new(setup);
+        let kernel = guest.kernel(TELL, "tell");
+        guest.run(kernel, &[ptr(DATA_AT, 8)]);
+        u64::from(guest.read_u32(DATA_AT)) | u64::from(guest.read_u32(DATA_AT + 4)) << 32
+    };
+    assert_eq!(told(&Setup::on(cuda())), DATA_AT.into());
+    assert!(told(&trusted()) > 1 << 32);
     assert_sound(&mut guest());
+}
+
+/// Memory of exactly the guest's size has no window around it that a kernel could be confined to.
+fn a_guests_own_kernel_needs_a_window() {
+    let mut guest = Harness::new(&Setup {
+        word: None,
+        ..trusted()
+    });
+    let kernel = guest.kernel(KIT, "k_store");
+    let answer = guest.launch(kernel, Shape::ONE, &[ptr(DATA_AT, 4), Arg::U32(1)]);
+    assert_fails(
+        &mut guest,
+        answer,
+        AbiError::NotAvailable,
+        &["confined", "window"],
+    );
+    assert_sound(&mut self::guest());
 }
 
 fn instances_work_side_by_side_on_memories_of_their_own() {
@@ -157,7 +181,8 @@ fn pointers_into_plain_host_memory_are_refused() {
 fn a_kernel_that_is_removed_while_it_runs_ends_well() {
     let instance = InstanceId::random().unwrap();
     let registry = KernelRegistry::default();
-    let entry = KernelEntry::from_ptx(&cuda(), instance, "k_spin", KIT.as_bytes(), WORD);
+    let trust = Trust::Embedder(WORD);
+    let entry = KernelEntry::from_ptx(&cuda(), instance, "k_spin", KIT.as_bytes(), trust);
     let id = registry.register(entry.unwrap()).unwrap();
     let mut guest = Harness::new(&Setup {
         instance: Some(instance),
@@ -223,7 +248,13 @@ pub(crate) fn a_kernel_of_another_device_is_refused() {
     });
     let instance = InstanceId::random().unwrap();
     let registry = KernelRegistry::default();
-    let entry = KernelEntry::from_ptx(&second, instance, "k_store", KIT.as_bytes(), WORD);
+    let entry = KernelEntry::from_ptx(
+        &second,
+        instance,
+        "k_store",
+        KIT.as_bytes(),
+        Trust::Embedder(WORD),
+    );
     let kernel = registry.register(entry.unwrap()).unwrap().handle();
     let mut guest = Harness::new(&Setup {
         instance: Some(instance),

@@ -116,8 +116,7 @@ fn a_thousand_loads_come_and_go() {
     for _ in 0..1_000 {
         for entry in ["k_empty", "k_count"] {
             let kernel = guest.kernel(KIT, entry);
-            let unloaded = guest.call(abi::FN_UNLOAD, &[wasmtime::Val::I64(kernel)]);
-            assert_eq!(unloaded, 0);
+            guest.unload(kernel);
         }
     }
     assert_sound(&mut guest);

@@ -9,6 +9,7 @@
 )]
 
 mod buffers;
+mod confined;
 mod embedder;
 mod examples;
 mod fake;
@@ -42,6 +43,7 @@ use all::harness;
 fn main() -> ExitCode {
     let cases = [
         buffers::CASES,
+        confined::CASES,
         examples::CASES,
         faults::CASES,
         guests::CASES,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use abi::AbiError;
 use abi::argv::Arg;
-use abi::info::{FEATURE_COOPERATIVE, FEATURE_PREFETCH};
+use abi::info::{FEATURE_CONFINED, FEATURE_COOPERATIVE, FEATURE_PREFETCH, FEATURE_SYMBOL};
 use device::{Health, HostAddr};
 use host::{Limits, check_engine};
 use wasmtime::Val;
@@ -167,7 +167,8 @@ fn plain_memory_is_refused_before_the_driver_sees_it() {
 
 fn features_say_what_works() {
     let info = guest().device_info();
-    assert_eq!(info.features, FEATURE_COOPERATIVE | FEATURE_PREFETCH);
+    let placed = FEATURE_COOPERATIVE | FEATURE_PREFETCH;
+    assert_eq!(info.features, placed | FEATURE_CONFINED | FEATURE_SYMBOL);
 }
 
 fn all_address_space_is_given_back() {

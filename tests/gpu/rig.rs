@@ -8,7 +8,7 @@ use abi::AbiError;
 use abi::argv::Arg;
 use device::cuda::{GuestMemory, device_with};
 use device::{Device, Health, Selector};
-use host::{Trust, TrustedByEmbedder};
+use host::TrustedByEmbedder;
 
 use crate::harness::{DATA_AT, GROW, Harness, KIT, Setup, Shape, guest_text_with, name};
 use crate::runner::takes_exact_memory;
@@ -16,8 +16,8 @@ use crate::runner::takes_exact_memory;
 /// Kernels that go wrong where they are told to.
 pub(crate) const FAULTS: &str = include_str!("../../fixtures/kernels/faults.ptx");
 
-/// The word that lets a guest's kernels run as they are.
-pub(crate) const WORD: Trust = Trust::Embedder(TrustedByEmbedder::i_vouch_for_this_kernel());
+/// The word that lets kernels run as they are.
+pub(crate) const WORD: TrustedByEmbedder = TrustedByEmbedder::i_vouch_for_this_kernel();
 
 /// The first CUDA device, which all of the process share.
 pub(crate) fn cuda() -> Arc<dyn Device> {
@@ -34,7 +34,7 @@ pub(crate) fn cuda() -> Arc<dyn Device> {
 /// An instance on `device` whose kernels the embedder answers for.
 pub(crate) fn trusted_on(device: Arc<dyn Device>) -> Setup {
     Setup {
-        trust: WORD,
+        word: Some(WORD),
         ..Setup::on(device)
     }
 }

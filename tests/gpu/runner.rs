@@ -31,6 +31,36 @@ pub(crate) struct Case {
     name: &'static str,
     body: fn(),
     on: On,
+    limit: Duration,
+    output: Output,
+}
+
+impl Case {
+    const fn new(name: &'static str, body: fn(), on: On) -> Self {
+        Self {
+            name,
+            body,
+            on,
+            limit: TIME_LIMIT,
+            output: Output::OfFailures,
+        }
+    }
+
+    /// The same with a time limit of its own, and what it prints is shown though it passes.
+    pub(crate) const fn shown(self, limit: Duration) -> Self {
+        Self {
+            limit,
+            output: Output::Always,
+            ..self
+        }
+    }
+}
+
+/// When what a case prints is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Output {
+    Always,
+    OfFailures,
 }
 
 /// What a case runs on.
@@ -48,26 +78,22 @@ enum On {
 
 /// A case for a GPU.
 pub(crate) const fn gpu(name: &'static str, body: fn()) -> Case {
-    let on = On::Gpus(1);
-    Case { name, body, on }
+    Case::new(name, body, On::Gpus(1))
 }
 
 /// A case for two GPUs.
 pub(crate) const fn two_gpus(name: &'static str, body: fn()) -> Case {
-    let on = On::Gpus(2);
-    Case { name, body, on }
+    Case::new(name, body, On::Gpus(2))
 }
 
 /// A case for a GPU that the fake driver can play too.
 pub(crate) const fn either(name: &'static str, body: fn()) -> Case {
-    let on = On::Either;
-    Case { name, body, on }
+    Case::new(name, body, On::Either)
 }
 
 /// A case of [`either`] for both kinds of guest memory.
 pub(crate) const fn memories(name: &'static str, body: fn()) -> Case {
-    let on = On::Memories;
-    Case { name, body, on }
+    Case::new(name, body, On::Memories)
 }
 
 /// A case for a driver that does what `script` says.
@@ -76,14 +102,12 @@ pub(crate) const fn scripted(name: &'static str, script: &'static str, body: fn(
         script,
         ..Library::ORDINARY
     };
-    let on = On::Fake(library);
-    Case { name, body, on }
+    Case::new(name, body, On::Fake(library))
 }
 
 /// A case for a given driver.
 pub(crate) const fn with_library(name: &'static str, library: Library, body: fn()) -> Case {
-    let on = On::Fake(library);
-    Case { name, body, on }
+    Case::new(name, body, On::Fake(library))
 }
 
 /// What the machine has.
@@ -187,7 +211,7 @@ fn on_gpus(case: Case, memory: Memory, count: u32, machine: &Machine) -> Trial {
             if memory == Memory::Exact {
                 process.env(EXACT, "1");
             }
-            run_child(process)
+            run_child(case, process)
         }),
     }
 }
@@ -203,7 +227,7 @@ fn on_fake(case: Case, memory: Memory, library: Library, can_build: bool) -> Tri
     Trial::test(name, move || {
         let mut process = process(case.name);
         library.prepare(&mut process)?;
-        run_child(process)
+        run_child(case, process)
     })
 }
 
@@ -226,25 +250,25 @@ struct Ended {
 }
 
 /// Runs a process to its end or to the time limit.
-fn finish(mut process: Command) -> Ended {
+fn finish(mut process: Command, limit: Duration) -> Ended {
     let mut child = process.spawn().unwrap();
     let stdout = read_all(child.stdout.take().unwrap());
     let stderr = read_all(child.stderr.take().unwrap());
-    let failure = wait(&mut child);
+    let failure = wait(&mut child, limit);
     let output = stdout.join().unwrap() + &stderr.join().unwrap();
     Ended { output, failure }
 }
 
-fn wait(child: &mut Child) -> Option<String> {
+fn wait(child: &mut Child, limit: Duration) -> Option<String> {
     let begin = Instant::now();
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return (!status.success()).then(|| status.to_string());
         }
-        if begin.elapsed() > TIME_LIMIT {
+        if begin.elapsed() > limit {
             child.kill().unwrap();
             child.wait().unwrap();
-            return Some(format!("killed after {} s", TIME_LIMIT.as_secs()));
+            return Some(format!("killed after {} s", limit.as_secs()));
         }
         thread::sleep(Duration::from_millis(2));
     }
@@ -259,8 +283,11 @@ fn read_all(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<String> 
     })
 }
 
-fn run_child(process: Command) -> Result<(), Failed> {
-    let Ended { output, failure } = finish(process);
+fn run_child(case: Case, process: Command) -> Result<(), Failed> {
+    let Ended { output, failure } = finish(process, case.limit);
+    if case.output == Output::Always && failure.is_none() {
+        println!("\n{}:\n{output}", case.name);
+    }
     match failure {
         None => Ok(()),
         Some(failure) => Err(format!("{failure}\n{output}").into()),
@@ -268,7 +295,7 @@ fn run_child(process: Command) -> Result<(), Failed> {
 }
 
 fn find_machine() -> Machine {
-    let Ended { output, failure } = finish(process(PROBE));
+    let Ended { output, failure } = finish(process(PROBE), TIME_LIMIT);
     let last = output.lines().last().unwrap_or_default().to_owned();
     match (last.split_once(' '), failure) {
         (Some(("devices", count)), None) => Machine::Devices(count.parse().unwrap()),

@@ -65,7 +65,7 @@ fn assert_quarantined(guest: &mut Harness, kernel: i64) {
     let launch = guest.launch(kernel, Shape::ONE, &[]);
     let answers = [
         launch,
-        guest.load(KIT, "k_empty"),
+        guest.load_at(abi::MODULE, (DATA_AT, 1), (DATA_AT, 1)),
         guest.call(abi::FN_ALLOC, &[wasmtime::Val::I64(8)]),
         guest.call(abi::FN_SYNC, &[]),
         guest.call(abi::FN_UNLOAD, &[wasmtime::Val::I64(kernel)]),

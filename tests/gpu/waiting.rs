@@ -89,7 +89,7 @@ fn wait_for(instances: usize) {
     let ticks = block_on(LocalSet::new().run_until(async {
         let mut guests = Vec::new();
         for _ in 0..instances {
-            let started = Guest::start_in(setup.store(&engine), &linker, &module);
+            let started = Guest::start_in(setup.store(&engine), setup.word, &linker, &module);
             let mut guest = started.await.unwrap();
             let [empty, spin] = ["k_empty", "k_spin"].map(str::as_bytes);
             let empty = guest.load_bytes(KIT.as_bytes(), empty).await;
@@ -139,7 +139,7 @@ fn buffers_keep_nobody_waiting() {
     let module = Module::new(&engine, guest_text(4)).unwrap();
     let linker = linker(&engine);
     let ticks = block_on(LocalSet::new().run_until(async {
-        let started = Guest::start_in(setup.store(&engine), &linker, &module);
+        let started = Guest::start_in(setup.store(&engine), setup.word, &linker, &module);
         let mut guest = started.await.unwrap();
         let is_over = Rc::new(Cell::new(false));
         let ticker = tokio::task::spawn_local(tick(Rc::clone(&is_over)));

@@ -6,15 +6,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use device::{Module, Selector};
-use ptx::{Admitted, Class, Parameter, Signature, Validated};
+use device::Selector;
+use ptx::ast::{Module, Statement};
+use ptx::{Admitted, Class, ConfineOptions, Parameter, Signature, Validated, WindowForm};
 
+use crate::parse::IsolationChoice;
 use crate::progress::Progress;
 use crate::{KERNEL_IS_WRONG, print, say};
 
 const HELP: &str = "\
 Examples:
   wasi-cuda check kernel.ptx
+  wasi-cuda check --isolation trapping kernel.ptx
   nvcc -ptx -o - kernel.cu | wasi-cuda check --entry vecadd -
 
 Exit codes:
@@ -26,12 +29,16 @@ Exit codes:
 ///
 /// Prints each kernel's parameters as a launch must give them, what its blocks may be, and whether the CPU device can
 /// run it. A text that is not in order is shown with the line, a caret under the mistake, and exit code 1. What only
-/// the CPU device refuses is no mistake of the kernel: it is printed, and the exit code is 0.
+/// the CPU device refuses is no mistake of the kernel: it is printed, and the exit code is 0. What --isolation refuses
+/// has exit code 1.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
     /// The PTX text, such as `nvcc -ptx` writes; `-` reads it from stdin.
     kernel: PathBuf,
+    /// Also confine the text as for a GPU at this level, and say what that makes of it or why it is refused.
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    isolation: Option<IsolationChoice>,
     /// Print this kernel only.
     #[arg(long, value_name = "NAME")]
     entry: Option<String>,
@@ -79,9 +86,51 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         };
         writeln!(text, "  cpu device {verdict}")?;
     }
+    let isolated = args
+        .isolation
+        .map(|level| isolated(&validated, level, &source));
+    let code = match &isolated {
+        Some(Err(_)) => KERNEL_IS_WRONG,
+        _ => 0,
+    };
+    if let Some(Ok(verdict) | Err(verdict)) = &isolated {
+        writeln!(text, "\n{verdict}")?;
+    }
     drop(working);
     print(&text)?;
-    Ok(0)
+    Ok(code)
+}
+
+/// What confining a text makes of it, or what is refused, with the line.
+fn isolated(program: &Validated, choice: IsolationChoice, source: &[u8]) -> Result<String, String> {
+    let options = ConfineOptions {
+        level: choice.level(),
+        window: WindowForm::Whole,
+        clear_shared: true,
+    };
+    let level = choice.name();
+    let confined = ptx::confine(program, options)
+        .map_err(|error| format!("{level}: refused\n{}", error.render(source).trim_end()))?;
+    let verified = ptx::verify(confined)
+        .map_err(|error| format!("{level}: refused by the verifier, a bug here: {error}"))?;
+    let (before, after) = (
+        instructions(program.module()),
+        instructions(verified.program().module()),
+    );
+    let growth = after * 100 / before.max(1);
+    Ok(format!(
+        "{level}: accepted, {before} instructions become {after} ({growth} % of the text before)"
+    ))
+}
+
+fn instructions(module: &Module) -> usize {
+    let bodies = module
+        .functions()
+        .filter_map(|function| function.body.as_ref());
+    let statements = bodies.flat_map(|body| &body.statements);
+    statements
+        .filter(|statement| matches!(statement, Statement::Instruction(_)))
+        .count()
 }
 
 /// The text, and what to call it.
@@ -206,7 +255,7 @@ fn shared(signature: &Signature) -> String {
     format!("{} bytes {dynamic}", signature.static_shared_bytes)
 }
 
-fn verdict(module: &Arc<dyn Module>, signature: &Signature, source: &[u8]) -> String {
+fn verdict(module: &Arc<dyn device::Module>, signature: &Signature, source: &[u8]) -> String {
     match module.entry(&signature.entry) {
         Ok(_) => "runs it".into(),
         Err(error) => refusal(&error, source),

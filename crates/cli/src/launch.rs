@@ -16,12 +16,12 @@ use device::{
     Arguments, Carved, Device, DeviceKind, Error, Geometry, IntegerPointers, Launch, LaunchControl,
     MAX_WINDOW_BYTES, Mode, Program, Region, RegionSpec, Value,
 };
-use host::TrustedByEmbedder;
-use ptx::{Admitted, Validated};
+use host::{Isolation, Trust, TrustedByEmbedder};
+use ptx::{Validated, WindowForm};
 
 use crate::check;
-use crate::device_choice::{DeviceChoice, announce, choose, unused_gpu};
-use crate::parse;
+use crate::device_choice::{DeviceChoice, announce, choose};
+use crate::parse::{self, IsolationChoice};
 use crate::progress::Progress;
 use crate::{KERNEL_IS_WRONG, print, say};
 
@@ -43,7 +43,7 @@ Types are f32 f64 i8 i16 i32 i64 u8 u16 u32 u64, or as PTX names them.
 Examples:
   wasi-cuda launch vecadd.ptx --block 64 --arg in:f32=0..64 --arg in:f32=0..64 --arg out:64f32 --arg u32:64
   wasi-cuda launch kernel.ptx blur --grid 32,32 --block 16,16 --arg in:image.bin --arg out:1048576u8:blurred.bin
-  wasi-cuda launch kernel.ptx --device cuda --unconfined-kernels --time=100 --arg out:4096f32
+  wasi-cuda launch kernel.ptx --device cuda --as-it-is --time=100 --arg out:4096f32
 
 Exit codes:
   0          the kernel ended well
@@ -53,7 +53,7 @@ Exit codes:
 /// Launch a kernel by itself, without a guest.
 ///
 /// Loads one kernel of a PTX file, gives it the arguments, runs it and shows what it wrote. A kernel that traps is shown with the
-/// line where it did. On the CPU device a kernel reaches the memory of its arguments and nothing else.
+/// line where it did. A kernel reaches the memory of its arguments and nothing else.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
@@ -83,15 +83,18 @@ pub(crate) struct Args {
     #[arg(long = "arg", value_name = "ARG", value_parser = argument)]
     args: Vec<Argument>,
 
-    /// The device that runs the kernel: `cpu` interprets it, `cuda` is the first GPU and needs --unconfined-kernels, `auto` is the
-    /// GPU with --unconfined-kernels where there is one, and else the CPU.
+    /// The device that runs the kernel: `cpu` interprets it, `cuda` is the first GPU, `auto` is the GPU where there is one, and
+    /// else the CPU.
     #[arg(long, default_value = "auto", value_parser = kernel_device())]
     device: DeviceChoice,
 
-    /// Hand the kernel to the GPU as it is. It can then read and write all memory of this process, and a fault or an endless
-    /// loop of its takes the GPU away from it.
-    #[arg(long)]
-    unconfined_kernels: bool,
+    /// What becomes of an access outside the memory of the arguments; by default the CPU device reports it and a GPU confines it.
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    isolation: Option<IsolationChoice>,
+
+    /// Hand the kernel to the GPU as it is: your own, for all that it may do to this process and its GPU.
+    #[arg(long, conflicts_with = "isolation")]
+    as_it_is: bool,
 
     /// Most time for each launch, such as 500ms, 5s or 2m.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::duration)]
@@ -160,17 +163,14 @@ fn launch(args: &Args, text: &Text) -> anyhow::Result<Result<Report, Failure>> {
         Ok(entry) => entry,
         Err(failure) => return Ok(Err(failure)),
     };
-    let word = args
-        .unconfined_kernels
-        .then(TrustedByEmbedder::i_vouch_for_this_kernel);
-    let Some(device) = choose(args.device, word)? else {
+    let Some(device) = choose(args.device)? else {
         bail!("a kernel needs a device");
     };
     if !args.quiet {
-        announce(Some(&device), unused_gpu(args.device, word)?.as_deref());
+        announce(Some(&device));
     }
     let memory = Memory::new(&device, &args.args)?;
-    Ok(on_device(args, &device, word, &validated, entry, &memory))
+    Ok(on_device(args, &device, &validated, entry, &memory))
 }
 
 /// The kernel that is meant.
@@ -194,17 +194,26 @@ fn entry<'a>(validated: &'a Validated, named: Option<&'a str>) -> Result<&'a str
 fn on_device(
     args: &Args,
     device: &Arc<dyn Device>,
-    word: Option<TrustedByEmbedder>,
     validated: &Validated,
     entry: &str,
     memory: &Memory,
 ) -> Result<Report, Failure> {
-    let admitted = match (device.info().kind, word) {
-        (DeviceKind::Cuda, Some(word)) => Admitted::trusted(validated.clone(), word),
-        _ => Admitted::checked(validated.clone()),
+    let isolation = args.isolation.map(IsolationChoice::isolation);
+    let isolation = isolation.unwrap_or_else(|| Isolation::default_on(&**device));
+    // On the CPU device there is no way but to look at each access.
+    let trust = match args.as_it_is && device.info().kind == DeviceKind::Cuda {
+        true => Trust::Embedder(TrustedByEmbedder::i_vouch_for_this_kernel()),
+        false => Trust::Isolated(isolation),
     };
+    let form = memory.region.form().unwrap_or(WindowForm::Masked);
+    let admitted = trust.admit(&**device, validated.clone(), form)?;
     let loading = Progress::note(format!("loading {entry}"));
-    let program = device.load(&admitted)?.entry(entry)?;
+    let module = device.load(&admitted)?;
+    let program = module.entry(entry)?;
+    let variables = match module.globals() {
+        Some(globals) => Carved::for_globals(&memory.region, globals)?,
+        None => None,
+    };
     drop(loading);
 
     let mode = if args.cooperative {
@@ -227,6 +236,7 @@ fn on_device(
         geometry,
         values,
         region: Arc::clone(&memory.region),
+        variables,
         timeout: args.timeout,
     };
     let running = Progress::note(format!("running {entry}"));
@@ -254,16 +264,19 @@ struct Run<'a> {
     geometry: Geometry,
     values: Vec<Value<'a>>,
     region: Arc<Region>,
+    /// The module's variables, where they lie beside the arguments.
+    variables: Option<Carved>,
     timeout: Duration,
 }
 
 impl Run<'_> {
     /// From the start to the end that the device tells.
     fn once(&self) -> Result<Duration, Error> {
-        let signature = &self.program.attributes().signature;
-        let arguments = Arguments::new(&self.values, signature, IntegerPointers::Refuse)?;
+        let attributes = self.program.attributes();
+        let arguments = Arguments::new(&self.values, attributes, IntegerPointers::Refuse)?;
         let control = LaunchControl {
             time: Some(self.timeout),
+            globals: self.variables.as_ref().map_or(0, Carved::start_u32),
             ..LaunchControl::default()
         };
         let mut launch = Arc::<Launch>::default();

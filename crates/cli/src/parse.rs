@@ -1,7 +1,43 @@
-//! The values of flags: text to sizes, durations, folders and variables. What they are used for is not here.
+//! The values of flags: text to sizes, durations, folders, variables and levels. What they are used for is not here.
 
 use std::path::PathBuf;
 use std::time::Duration;
+
+use clap::ValueEnum;
+use host::Isolation;
+
+/// What becomes of a kernel's access outside the guest's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IsolationChoice {
+    /// It lands somewhere in the guest's own memory.
+    Confined,
+    /// It is reported, and the launch fails.
+    Trapping,
+}
+
+impl IsolationChoice {
+    pub(crate) fn isolation(self) -> Isolation {
+        match self {
+            Self::Confined => Isolation::Confined,
+            Self::Trapping => Isolation::Trapping,
+        }
+    }
+
+    /// What the rewriter calls it.
+    pub(crate) fn level(self) -> ptx::Level {
+        match self {
+            Self::Confined => ptx::Level::Confined,
+            Self::Trapping => ptx::Level::Trapping,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Confined => "confined",
+            Self::Trapping => "trapping",
+        }
+    }
+}
 
 /// Least and most bytes of a guest's memory: one page, and all that 32 bits address.
 const MEMORY_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=4 << 30;

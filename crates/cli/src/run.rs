@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use device::Device;
-use host::{EngineOptions, HasWasiCuda, InstanceId, TrustedByEmbedder, WasiCudaContext};
+use host::{EngineOptions, HasWasiCuda, InstanceId, Isolation, WasiCudaContext};
 use wasmtime::{Engine, Store, Trap, WasmBacktrace};
 use wasmtime_wasi::p1::WasiP1Ctx;
 use wasmtime_wasi::{FsPerms, I32Exit, WasiCtxBuilder, WasiCtxView, WasiView};
 
-use crate::device_choice::{DeviceChoice, announce, choose, unused_gpu};
+use crate::device_choice::{DeviceChoice, announce, choose};
 use crate::memory_limit::MemoryLimit;
 use crate::metrics;
-use crate::parse::{self, Preopen, Variable};
+use crate::parse::{self, IsolationChoice, Preopen, Variable};
 use crate::{FAILED, TIMED_OUT, say};
 
 use guest::{Kind, Text};
@@ -66,10 +66,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     timeout: Option<Duration>,
 
-    /// Hand the guest's kernels to the GPU as they are. They can then read and write all memory of this process, and a
-    /// fault or an endless loop of theirs takes the GPU away from it: for guests that you would run as native programs.
-    #[arg(long)]
-    unconfined_kernels: bool,
+    /// What becomes of a kernel's access outside the guest's memory; by default the CPU device reports it and a GPU confines it.
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    isolation: Option<IsolationChoice>,
 
     /// Let Prometheus read what is counted, at http://ADDR/metrics. A port alone is open to this machine only; 0 takes
     /// any that is free. The address is said on stderr.
@@ -89,9 +88,7 @@ pub(crate) struct Args {
 struct Config {
     guest: PathBuf,
     device: Option<Arc<dyn Device>>,
-    /// The embedder's word for the guest's kernels, which is whoever typed the command.
-    word: Option<TrustedByEmbedder>,
-    unused_gpu: Option<String>,
+    isolation: Option<Isolation>,
     memory_bytes: u64,
     timeout: Option<Duration>,
     quiet: bool,
@@ -102,11 +99,8 @@ struct Config {
 impl Config {
     fn resolve(args: &Args) -> anyhow::Result<Self> {
         let guest = args.guest_and_args.first().context("no guest")?;
-        let word = args
-            .unconfined_kernels
-            .then(TrustedByEmbedder::i_vouch_for_this_kernel);
-        let device = choose(args.device, word)?;
-        let unused_gpu = unused_gpu(args.device, word)?;
+        let device = choose(args.device)?;
+        let isolation = args.isolation.map(IsolationChoice::isolation);
         let mut wasi = WasiCtxBuilder::new();
         wasi.inherit_stdio().args(&args.guest_and_args);
         for Variable { name, value } in &args.env {
@@ -121,8 +115,7 @@ impl Config {
         Ok(Self {
             guest: guest.into(),
             device,
-            word,
-            unused_gpu,
+            isolation,
             memory_bytes: args.max_memory,
             timeout: args.timeout,
             quiet: args.quiet,
@@ -177,7 +170,7 @@ async fn execute(config: Config) -> anyhow::Result<u8> {
         .with_context(|| name.clone())?;
 
     if !config.quiet {
-        announce(config.device.as_ref(), config.unused_gpu.as_deref());
+        announce(config.device.as_ref());
     }
     let timeout = config.timeout;
     let mut store = Store::new(&engine, state(config)?);
@@ -228,8 +221,8 @@ fn state(config: Config) -> anyhow::Result<State> {
     if let Some(device) = config.device {
         cuda = cuda.device(device);
     }
-    if let Some(word) = config.word {
-        cuda = cuda.run_guest_kernels_unconfined(word);
+    if let Some(isolation) = config.isolation {
+        cuda = cuda.isolation(isolation);
     }
     if let Some(timeout) = config.timeout {
         cuda = cuda.deadline(timeout.saturating_add(KERNEL_GRACE));
@@ -273,5 +266,8 @@ fn exit_code(
 fn note_kernel_trap(cuda: &WasiCudaContext) {
     if let Some(trap) = cuda.last_trap() {
         say(format_args!("note: the last kernel trap: {trap}"));
+        if let Some(source) = cuda.last_trap_source() {
+            say(format_args!("{:>6} | {source}", trap.line));
+        }
     }
 }

@@ -174,10 +174,13 @@ fn what_is_wrong_with_the_kernel_or_its_arguments_is_said() {
 }
 
 #[test]
-fn the_gpu_needs_somebody_who_answers_for_the_kernel() {
-    run(&["launch", "--device=cuda", &fixture(KIT), "k_empty"])
+fn a_kernel_runs_at_each_level_of_isolation() {
+    for level in ["confined", "trapping"] {
+        launch(KIT, &["k_empty", "--isolation", level]).with(0);
+    }
+    launch(KIT, &["k_empty", "--isolation=confined", "--as-it-is"])
         .with(126)
-        .saying("--unconfined-kernels");
+        .saying("cannot be used with");
 }
 
 #[test]

@@ -207,7 +207,7 @@ impl Way for Ours<'_> {
         let geometry = Geometry::new(grid, block, 0, Mode::Plain, limits, Some(attributes));
         let geometry = geometry.expect("a geometry in order");
         let pointers = IntegerPointers::Refuse;
-        let arguments = Arguments::new(&values, &attributes.signature, pointers);
+        let arguments = Arguments::new(&values, attributes, pointers);
         let arguments = arguments.expect("arguments in order");
         let region = Some(Arc::clone(&self.region));
         let control = LaunchControl::default();

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::confinement::Confinement;
 use crate::error::Error;
 use crate::launch::Launch;
 use crate::mapping::HostAddr;
@@ -78,6 +79,7 @@ pub trait Device: Debug + Send + Sync {
     /// What the device can do that others cannot.
     fn abilities(&self) -> Abilities {
         Abilities {
+            checks_accesses: false,
             cooperative: true,
             prefetch: false,
         }
@@ -91,11 +93,18 @@ pub trait Device: Debug + Send + Sync {
 
 /// A loaded program. Its entries share its module variables, which are as initialised when it is loaded.
 pub trait Module: Debug + Send + Sync {
-    /// One entry, ready to launch; it keeps what it needs of the module alive.
+    /// One entry, by the name that its author gave it, ready to launch; it keeps what it needs of the module alive.
     ///
     /// # Errors
     /// [`Error::EntryMissing`], or [`Error::Unsupported`] with the line of what this device cannot run.
     fn entry(&self, name: &str) -> Result<Arc<dyn Program>, Error>;
+
+    /// The module's variables in global space, where those lie in the window of each instance that loads it and not with the module:
+    /// the instance carves room for them ([`Carved::for_globals`](crate::Carved::for_globals)), keeps it as long as the module, and says
+    /// where it is at each launch ([`LaunchControl::globals`](crate::LaunchControl::globals)). `None` where there are no such.
+    fn globals(&self) -> Option<&ptx::Globals> {
+        None
+    }
 }
 
 /// One loaded entry, ready to launch.
@@ -111,8 +120,10 @@ pub trait Program: Debug + Send + Sync {
 /// What a loaded entry takes and needs.
 #[derive(Clone, Debug)]
 pub struct Attributes {
-    /// Parameters and launch directives, from the PTX.
+    /// Parameters and launch directives, from the PTX of the kernel's author; the shared memory is what the device needs for it.
     pub signature: ptx::Signature,
+    /// What it asks of its launches because it is confined; `None` where it is not.
+    pub confinement: Option<Confinement>,
     /// Most threads a block of this kernel may have.
     pub max_threads_per_block: u32,
     /// Registers a thread uses; 0 where the device has no such notion.
@@ -177,6 +188,8 @@ impl DeviceLimits {
 /// What not every device can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
+    /// It looks at each access of a kernel before it makes it, so that a guest's text can run as it is.
+    pub checks_accesses: bool,
     /// Cooperative launches.
     pub cooperative: bool,
     /// [`Device::prefetch`] moves memory.

@@ -54,6 +54,15 @@ pub enum Error {
         fixed: u32,
         limit: u32,
     },
+    #[error(
+        "{given} bytes of dynamic shared memory, {dynamic} as the kernel is confined, and {fixed} of static are over the limit of {limit}"
+    )]
+    SharedBytesConfined {
+        given: u32,
+        dynamic: u32,
+        fixed: u32,
+        limit: u32,
+    },
     #[error("argument {index}: {reason}")]
     NotAddressable { index: usize, reason: &'static str },
     #[error("kernel trap: {0}")]

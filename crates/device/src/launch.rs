@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ptx::{Class, Parameter, Signature};
+use ptx::{Class, Parameter};
 
 use crate::completion::{Completion, Signal};
+use crate::confinement::Confinement;
 use crate::device::{Attributes, DeviceLimits, Program};
 use crate::error::Error;
 use crate::params::ParamStorage;
@@ -81,11 +82,24 @@ impl Geometry {
             });
         }
         let fixed = kernel.map_or(0, |k| k.signature.static_shared_bytes);
+        let given = shared_bytes;
+        let confinement = kernel.and_then(|kernel| kernel.confinement);
+        let shared_bytes = confinement.map_or(given, |it| it.shared_bytes(given));
         if u64::from(fixed) + u64::from(shared_bytes) > u64::from(limits.shared_bytes) {
-            return Err(Error::SharedBytes {
-                dynamic: shared_bytes,
-                fixed,
-                limit: limits.shared_bytes,
+            let limit = limits.shared_bytes;
+            return Err(if given == shared_bytes {
+                Error::SharedBytes {
+                    dynamic: given,
+                    fixed,
+                    limit,
+                }
+            } else {
+                Error::SharedBytesConfined {
+                    given,
+                    dynamic: shared_bytes,
+                    fixed,
+                    limit,
+                }
             });
         }
         if let Some(kernel) = kernel {
@@ -136,7 +150,7 @@ impl Geometry {
         self.block
     }
 
-    /// Dynamic shared memory, in bytes.
+    /// Dynamic shared memory, in bytes: as much as a block gets, which for a confined kernel is more than was asked for.
     #[must_use]
     pub fn shared_bytes(&self) -> u32 {
         self.shared_bytes
@@ -237,19 +251,20 @@ pub enum IntegerPointers {
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments<'a> {
     values: &'a [Value<'a>],
-    signature: &'a Signature,
+    kernel: &'a Attributes,
 }
 
 impl<'a> Arguments<'a> {
-    /// Matches values against a signature.
+    /// Matches values against the signature of a kernel.
     ///
     /// # Errors
     /// [`Error::ArgumentCount`] or [`Error::ArgumentType`] with the index, what was given and what is declared.
     pub fn new(
         values: &'a [Value<'a>],
-        signature: &'a Signature,
+        kernel: &'a Attributes,
         integers: IntegerPointers,
     ) -> Result<Self, Error> {
+        let signature = &kernel.signature;
         let parameters = &signature.parameters;
         if values.len() != parameters.len() {
             let kernel = signature.entry.clone();
@@ -269,7 +284,7 @@ impl<'a> Arguments<'a> {
                 });
             }
         }
-        Ok(Self { values, signature })
+        Ok(Self { values, kernel })
     }
 }
 
@@ -280,6 +295,8 @@ pub struct LaunchControl {
     pub time: Option<Duration>,
     /// Warp instructions the whole grid may execute, where the device counts them; no limit if `None`.
     pub budget: Option<u64>,
+    /// Where in the window the module's variables lie, for a module that has them there ([`Module::globals`](crate::Module::globals)).
+    pub globals: u32,
 }
 
 impl LaunchControl {
@@ -295,6 +312,7 @@ impl LaunchControl {
 pub struct Launch {
     geometry: Option<Geometry>,
     params: ParamStorage,
+    confinement: Option<Confinement>,
     region: Option<Arc<Region>>,
     control: LaunchControl,
     signal: Arc<Signal>,
@@ -307,7 +325,8 @@ impl Launch {
     /// allocated. `region` is the memory that pointers are offsets into.
     ///
     /// # Errors
-    /// [`Error::NotAddressable`] with the argument's index: the guard.
+    /// [`Error::NotAddressable`] with the argument's index: the guard. [`Error::NotAvailable`] if the kernel is confined to other windows
+    /// than the region's.
     pub fn prepare(
         slot: &mut Arc<Self>,
         geometry: Geometry,
@@ -319,6 +338,10 @@ impl Launch {
             if let Value::Pointer { offset, len } = *value {
                 guard(index, offset, len, region.as_deref())?;
             }
+        }
+        let (confinement, signature) = (arguments.kernel.confinement, &arguments.kernel.signature);
+        if let Some(confinement) = confinement {
+            confinement.runs_on(region.as_deref())?;
         }
         // A stuck launch still has a report to come.
         if slot.signal.is_stuck() {
@@ -334,10 +357,13 @@ impl Launch {
                 launch
             }
         };
-        // Pointers are made what the region's device takes here and nowhere else.
-        let pointer = |offset| region.as_ref().map_or(0, |region| region.pointer(offset));
-        launch.params.reset(arguments.signature.size as usize);
-        for (value, parameter) in arguments.values.iter().zip(&arguments.signature.parameters) {
+        // Pointers are made what the kernel takes here and nowhere else: a confined one sees offsets on every device.
+        let pointer = |offset| match (&region, confinement) {
+            (Some(region), None) => region.pointer(offset),
+            (None, _) | (_, Some(_)) => offset,
+        };
+        launch.params.reset(signature.size as usize);
+        for (value, parameter) in arguments.values.iter().zip(&signature.parameters) {
             let at = parameter.offset as usize;
             match *value {
                 Value::Bytes(bytes) => launch.params.put(at, bytes),
@@ -353,6 +379,7 @@ impl Launch {
             }
         }
         launch.geometry = Some(geometry);
+        launch.confinement = confinement;
         launch.region = region;
         launch.control = control;
         launch.next_block = AtomicU64::new(0);
@@ -392,23 +419,29 @@ impl Launch {
         self.geometry.expect("a started launch was prepared")
     }
 
-    /// The parameter buffer, of the signature's size; pointers in it are what the region's device takes.
+    /// The parameter buffer, of the signature's size; pointers in it are what the kernel takes. What a confined kernel takes besides is for
+    /// the backend to add.
     #[must_use]
     pub fn params(&self) -> &ParamStorage {
         &self.params
     }
 
-    /// Whether the parameters are laid out as `signature` says. They are where the launch was prepared for a program of that
-    /// signature; a backend whose driver reads parameters unchecked asks before it hands them on.
+    /// Whether it was prepared for a kernel of these attributes: the parameters are laid out so, pointers are what it takes, and shared memory
+    /// is as much as its confinement asks for. A backend whose driver reads parameters unchecked asks before it hands them on.
     #[must_use]
-    pub fn fits(&self, signature: &Signature) -> bool {
-        let slots = self.params.slots();
+    pub fn fits(&self, kernel: &Attributes) -> bool {
+        let (signature, slots) = (&kernel.signature, self.params.slots());
+        let shared_bytes = self.geometry().shared_bytes();
         self.params.backing().len() >= signature.size as usize
             && slots.len() == signature.parameters.len()
             && slots
                 .iter()
                 .zip(&signature.parameters)
                 .all(|(&slot, parameter)| slot == parameter.offset)
+            && self.confinement == kernel.confinement
+            && kernel
+                .confinement
+                .is_none_or(|confinement| confinement.is_shared_enough(shared_bytes))
     }
 
     /// The memory that pointers are offsets into.

@@ -5,6 +5,8 @@
 
 mod backing;
 mod completion;
+mod confinement;
+mod control;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -13,6 +15,7 @@ pub mod cuda;
 pub mod cuda;
 mod device;
 mod error;
+mod guest_memory;
 mod launch;
 mod mapping;
 mod open;
@@ -20,6 +23,7 @@ mod params;
 mod region;
 
 pub use completion::{Completion, DRAIN, Signal};
+pub use confinement::Confinement;
 pub use device::{
     Abilities, Attributes, Device, DeviceInfo, DeviceKind, DeviceLimits, Health, Module, Moved,
     Program, Side,

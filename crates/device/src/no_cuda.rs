@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::device::Device;
 use crate::error::Error;
+pub use crate::guest_memory::GuestMemory;
 
 const WITHOUT: &str = "this build has no CUDA backend";
 
@@ -20,6 +21,14 @@ pub fn driver_status() -> Result<String, String> {
 /// # Errors
 /// [`Error::NotAvailable`]: this build has none.
 pub fn devices() -> Result<Vec<String>, Error> {
+    Err(absent())
+}
+
+/// Opens the device of an ordinal, with guest memory of a kind.
+///
+/// # Errors
+/// [`Error::NotAvailable`]: this build has none.
+pub fn device_with(_ordinal: u32, _memory: GuestMemory) -> Result<Arc<dyn Device>, Error> {
     Err(absent())
 }
 

@@ -7,6 +7,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
+use ptx::{Globals, WindowForm};
+
 use crate::backing::{Backing, HostBacking};
 use crate::device::Side;
 use crate::error::Error;
@@ -136,6 +138,19 @@ impl Region {
     #[must_use]
     pub fn serves_confined(&self) -> bool {
         self.backing.serves_confined()
+    }
+
+    /// The form that programs are confined in to run here; `None` where confined ones do not run. A program confined for
+    /// [`WindowForm::Masked`] runs on both.
+    #[must_use]
+    pub fn form(&self) -> Option<WindowForm> {
+        let is_whole = self.spec.window_bytes == MAX_WINDOW_BYTES
+            && self.pointer(0).is_multiple_of(MAX_WINDOW_BYTES);
+        self.serves_confined().then_some(if is_whole {
+            WindowForm::Whole
+        } else {
+            WindowForm::Masked
+        })
     }
 
     /// The table that the region is entered in, which is its device's.
@@ -315,10 +330,41 @@ pub struct Carved {
 }
 
 impl Carved {
+    /// Carves room for a module's variables and fills it with what they hold at first; `None` where there are none.
+    ///
+    /// # Errors
+    /// As [`Region::carve`], or [`Error::Backend`] if the variables contradict themselves.
+    pub fn for_globals(region: &Arc<Region>, globals: &Globals) -> Result<Option<Self>, Error> {
+        if globals.image.is_empty() {
+            return Ok(None);
+        }
+        let carved = region.carve(globals.image.len() as u64)?;
+        let mut image = globals.image.clone();
+        for &at in &globals.addresses {
+            let place = usize::try_from(at).ok();
+            let word = place.and_then(|at| image.get_mut(at..)?.first_chunk_mut());
+            let word: &mut [u8; 8] = word.ok_or_else(|| Error::Backend {
+                what: "filling in the variables of a module",
+                reason: format!("there is no address at {at}"),
+            })?;
+            *word = u64::from_le_bytes(*word)
+                .wrapping_add(carved.start)
+                .to_le_bytes();
+        }
+        carved.write(0, &image)?;
+        Ok(Some(carved))
+    }
+
     /// Where it begins in the window.
     #[must_use]
     pub fn start(&self) -> u64 {
         self.start
+    }
+
+    /// The same as a kernel's 32-bit offset: a window ends at 4 GiB, and nothing carved is empty.
+    #[must_use]
+    pub fn start_u32(&self) -> u32 {
+        u32::try_from(self.start).unwrap_or(u32::MAX)
     }
 
     /// Bytes asked for.

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion};
 use device::{
-    Attributes, DeviceInfo, DeviceKind, DeviceLimits, Error, Health, Launch, Module, Program,
+    Abilities, Attributes, DeviceInfo, DeviceKind, DeviceLimits, Error, Health, Launch, Module,
+    Program,
 };
 use device::{Region, RegionSpec, RegionTable};
 use wasi_cuda::kernel_args::{LoweredArg, encode_argv};
@@ -91,6 +92,14 @@ impl Device for NullDevice {
     fn load(&self, program: &ptx::Admitted) -> Result<Arc<dyn Module>, Error> {
         Ok(Arc::new(NullModule(program.program().entries().to_vec())))
     }
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            checks_accesses: true,
+            cooperative: true,
+            prefetch: false,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -105,6 +114,7 @@ impl Module for NullModule {
         })?;
         Ok(Arc::new(NullProgram(Attributes {
             signature: signature.clone(),
+            confinement: None,
             max_threads_per_block: 1024,
             registers: 0,
             local_bytes: 0,
@@ -163,7 +173,7 @@ impl Rig {
             owner,
             "k",
             kernel(arguments).as_bytes(),
-            Trust::Checked,
+            Trust::Isolated(wasi_cuda::Isolation::Trapping),
         )?;
         let kernel = context.registry.register(entry)?.handle();
 

@@ -36,7 +36,7 @@ impl<R: Send + 'static> Away<R> {
 
 /// A buffer that is being made.
 pub(crate) struct Allocating {
-    carving: Away<Result<(Carved, [Permit; 2]), device::Error>>,
+    carving: Away<Result<(Carved, Vec<Permit>), device::Error>>,
 }
 
 /// Begins to make a device buffer of `bytes` zero bytes.
@@ -61,7 +61,7 @@ pub(crate) fn alloc(
             limit,
         });
     }
-    let charge = [
+    let charge = vec![
         shared.quotas.buffers.take(1)?,
         shared.quotas.buffer_bytes.take(bytes)?,
     ];
@@ -77,7 +77,7 @@ impl Allocating {
     /// Waits for the buffer, and gives its handle.
     pub(crate) async fn finish(self, shared: &Shared) -> Result<i64, Error> {
         let (carved, charge) = self.carving.finish().await??;
-        shared.add_buffer(carved, charge)
+        shared.add_buffer(Buffer::of(carved, charge))
     }
 }
 
@@ -107,7 +107,7 @@ pub(crate) enum Direction {
 /// The buffer of a copy that lies in it.
 pub(crate) fn range(shared: &Shared, call: CopyCall) -> Result<Arc<Buffer>, Error> {
     let buffer = shared.buffer(call.buffer)?;
-    let (at, len, size) = (call.at, u64::from(call.guest.len), buffer.memory.bytes());
+    let (at, len, size) = (call.at, u64::from(call.guest.len), buffer.bytes());
     if at.checked_add(len).is_none_or(|end| end > size) {
         return Err(Error::BufferRange {
             what: "a copy",
@@ -183,7 +183,6 @@ impl Copying {
         let (direction, at) = (self.direction, self.call.at + u64::from(self.done));
         let buffer = Arc::clone(&self.buffer);
         let away = Away::start(device, move || {
-            let buffer = &buffer.memory;
             let copied = match direction {
                 Direction::In => buffer.write(at, &bytes),
                 Direction::Out => {

@@ -202,7 +202,8 @@ impl api::HostDevice for Host<'_> {
                 len: memory.whole("").len - ptx.len,
                 what: "an entry name",
             };
-            ops::load(shared, &memory, LoadCall { ptx, entry })
+            let region = Some(window(shared)?);
+            ops::load(shared, &memory, region, LoadCall { ptx, entry })
         })?;
         let shared = self.0.shared();
         let loaded = loading.finish().await;
@@ -297,7 +298,7 @@ impl api::HostBuffer for Host<'_> {
     fn size(&mut self, buffer: Resource<BufferHandle>) -> u64 {
         let shared = self.0.shared();
         let buffer = buffer_of(shared, &buffer).and_then(|buffer| shared.buffer(buffer));
-        buffer.map_or(0, |buffer| buffer.memory.bytes())
+        buffer.map_or(0, |buffer| buffer.bytes())
     }
 
     async fn write(

@@ -10,16 +10,16 @@ use abi::argv::{self, Dialect};
 use device::{
     Carved, Completion, Device, Geometry, Health, Launch, Program, Region, Signal, StopReason, Trap,
 };
-use ptx::TrustedByEmbedder;
 use tracing::Instrument;
 
 use crate::component::Held;
 use crate::error::Error;
 use crate::event::{self, Audit, Event};
+use crate::isolation::Isolation;
 use crate::kernel_args::LoweredArgSnapshot;
 use crate::modules::SharedModules;
 use crate::policy::{Limits, Permit, Quotas};
-use crate::registry::{ById, KernelRegistry, Trust, random_handle};
+use crate::registry::{ById, KernelRegistry, random_handle};
 use crate::telemetry::{Counters, Metrics, count};
 
 /// Names an instance: whoever owns a kernel or a buffer. An embedder gives each instance its own.
@@ -75,7 +75,7 @@ impl WasiCudaContext {
             device: None,
             limits: Limits::default(),
             registry: KernelRegistry::default(),
-            guest_trust: Trust::Checked,
+            isolation: None,
             audit: None,
         }
     }
@@ -119,6 +119,13 @@ impl WasiCudaContext {
     #[must_use]
     pub fn last_trap(&self) -> Option<Trap> {
         self.shared.report().trap
+    }
+
+    /// The line of the kernel's text that the last kernel trap is about, without the blanks around it; `None` where there was none, or where the
+    /// kernel was unloaded meanwhile. It is the guest's own text, with nothing in it that a terminal would obey.
+    #[must_use]
+    pub fn last_trap_source(&self) -> Option<String> {
+        self.shared.report().trap_source.clone()
     }
 
     /// The arguments of the last launch that got as far as being recorded; empty if a later one did not.
@@ -166,7 +173,7 @@ pub struct Builder {
     device: Option<Arc<dyn Device>>,
     limits: Limits,
     registry: KernelRegistry,
-    guest_trust: Trust,
+    isolation: Option<Isolation>,
     audit: Option<Arc<dyn Audit>>,
 }
 
@@ -195,11 +202,10 @@ impl Builder {
         self
     }
 
-    /// Hands kernels *of the guest* to the device unconfined: they can then read and write all that the process can, and a
-    /// faulting or endless one takes the GPU away from every tenant. Only for guests that the embedder answers for itself. A
-    /// device that checks every access needs none of this and goes on checking.
-    pub fn run_guest_kernels_unconfined(mut self, word: TrustedByEmbedder) -> Self {
-        self.guest_trust = Trust::Embedder(word);
+    /// Sets what becomes of stray accesses of the guest's kernels. By default the CPU device reports them, which costs it nothing, and a
+    /// GPU confines them.
+    pub fn isolation(mut self, isolation: Isolation) -> Self {
+        self.isolation = Some(isolation);
         self
     }
 
@@ -219,7 +225,7 @@ impl Builder {
             limits: self.limits,
             quotas: Quotas::new(&self.limits),
             registry: self.registry.clone(),
-            guest_trust: self.guest_trust,
+            isolation: self.isolation,
             audit: self.audit,
             buffers: ById::default(),
             components: Held::default(),
@@ -254,7 +260,7 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) quotas: Quotas,
     pub(crate) registry: KernelRegistry,
-    pub(crate) guest_trust: Trust,
+    isolation: Option<Isolation>,
     audit: Option<Arc<dyn Audit>>,
     buffers: ById<i64, Arc<Buffer>>,
     pub(crate) components: Held,
@@ -272,6 +278,7 @@ pub(crate) struct Shared {
 pub(crate) struct Report {
     pub(crate) text: String,
     pub(crate) trap: Option<Trap>,
+    trap_source: Option<String>,
 }
 
 /// What a launch leaves behind: its arguments for the embedder to look at, and all that the next one uses again.
@@ -292,17 +299,67 @@ pub(crate) struct Recorded {
     pub(crate) launches: u64,
 }
 
-/// A device buffer and what it is charged for.
+/// A device buffer: bytes that were carved for it, or a variable of a module.
 #[derive(Debug)]
 pub(crate) struct Buffer {
-    pub(crate) memory: Carved,
-    _charge: [Permit; 2],
+    memory: Arc<Carved>,
+    /// Where it begins in `memory`.
+    at: u64,
+    bytes: u64,
+    _charge: Vec<Permit>,
+}
+
+impl Buffer {
+    /// The whole of what was carved.
+    pub(crate) fn of(memory: Carved, charge: Vec<Permit>) -> Self {
+        let bytes = memory.bytes();
+        Self {
+            memory: Arc::new(memory),
+            at: 0,
+            bytes,
+            _charge: charge,
+        }
+    }
+
+    /// `bytes` bytes from `at` in what a module's variables were carved from.
+    pub(crate) fn variable(memory: Arc<Carved>, at: u64, bytes: u64, charge: Permit) -> Self {
+        Self {
+            memory,
+            at,
+            bytes,
+            _charge: vec![charge],
+        }
+    }
+
+    /// Where it begins in the window.
+    pub(crate) fn start(&self) -> u64 {
+        self.memory.start() + self.at
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn region(&self) -> &Arc<Region> {
+        self.memory.region()
+    }
+
+    /// Copies `from` to `at`; the caller has checked that it fits.
+    pub(crate) fn write(&self, at: u64, from: &[u8]) -> Result<(), device::Error> {
+        self.memory.write(self.at + at, from)
+    }
+
+    /// Copies from `at`; the caller has checked that there are as many bytes.
+    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> Result<(), device::Error> {
+        self.memory.read(self.at + at, into)
+    }
 }
 
 /// The right to one launch. Dropping it stops what was launched and gives back what it holds.
 #[derive(Debug)]
 pub(crate) struct LaunchPermit {
     shared: Arc<Shared>,
+    kernel: i64,
     completion: Option<Completion>,
     has_ended: bool,
     /// What was started, and when, if anybody wants to know.
@@ -314,6 +371,7 @@ impl LaunchPermit {
     pub(crate) fn counted(shared: &Arc<Shared>) -> Self {
         Self {
             shared: Arc::clone(shared),
+            kernel: 0,
             completion: None,
             has_ended: false,
             started: None,
@@ -321,7 +379,8 @@ impl LaunchPermit {
     }
 
     /// Starts the launch that the right is used for. A device that panics has not taken it: nothing is left to wait for.
-    pub(crate) fn start(&mut self, launch: Arc<Launch>, program: Arc<dyn Program>) {
+    pub(crate) fn start(&mut self, kernel: i64, launch: Arc<Launch>, program: Arc<dyn Program>) {
+        self.kernel = kernel;
         let note = || (Arc::clone(&program), launch.geometry(), Instant::now());
         self.started = event::is_told(self.shared.audit.as_ref()).then(note);
         self.completion = Some(launch.start(program));
@@ -352,7 +411,10 @@ impl LaunchPermit {
         self.has_ended = true;
         let counters = &self.shared.counters;
         match &outcome {
-            Err(device::Error::Trap(_)) => count(&counters.traps),
+            Err(device::Error::Trap(trap)) => {
+                count(&counters.traps);
+                self.shared.report().trap_source = self.shared.source(self.kernel, trap.line);
+            }
             Err(device::Error::Stopped(_)) => count(&counters.stopped),
             _ => {}
         }
@@ -413,6 +475,12 @@ impl Shared {
         }
     }
 
+    /// What becomes of stray accesses of the guest's kernels on `device`.
+    pub(crate) fn isolation_on(&self, device: &dyn Device) -> Isolation {
+        self.isolation
+            .unwrap_or_else(|| Isolation::default_on(device))
+    }
+
     pub(crate) fn report(&self) -> MutexGuard<'_, Report> {
         lock(&self.report)
     }
@@ -435,6 +503,16 @@ impl Shared {
         if is_free && launch.is_some() {
             recorded.launch = launch;
         }
+    }
+
+    /// A line of the text of a kernel that is loaded, fit to be shown.
+    fn source(&self, kernel: i64, line: u32) -> Option<String> {
+        let kernel = self.registry.get(kernel, self.instance).ok()?;
+        let text = &kernel.code().ok()?.module.text;
+        let index = usize::try_from(line.checked_sub(1)?).ok()?;
+        let line = text.split(|&byte| byte == b'\n').nth(index)?;
+        let line = String::from_utf8_lossy(&line[..line.len().min(SHOWN_BYTES)]);
+        Some(clip(&line.trim().replace('\t', " ")).into_owned())
     }
 
     /// Tells whoever listens what happened.
@@ -466,17 +544,11 @@ impl Shared {
         code
     }
 
-    pub(crate) fn add_buffer(&self, memory: Carved, charge: [Permit; 2]) -> Result<i64, Error> {
+    pub(crate) fn add_buffer(&self, buffer: Buffer) -> Result<i64, Error> {
         let handle = random_handle().map_err(|_| Error::Internal {
             what: "making a handle",
         })?;
-        self.buffers.insert(
-            handle,
-            Arc::new(Buffer {
-                memory,
-                _charge: charge,
-            }),
-        );
+        self.buffers.insert(handle, Arc::new(buffer));
         Ok(handle)
     }
 
@@ -495,6 +567,9 @@ impl Shared {
             .ok_or(Error::InvalidHandle { handle })
     }
 }
+
+/// Bytes of a line of a kernel's text that are shown.
+const SHOWN_BYTES: usize = 120;
 
 /// Makes a text fit to be shown: control characters, which guests can put in names, are replaced, and it is cut at
 /// [`abi::LAST_ERROR_BYTES`], at a character boundary and with an ellipsis.

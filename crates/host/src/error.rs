@@ -58,6 +58,8 @@ pub enum Error {
     NoMemory,
     #[error("no registered kernel `{name}` of this instance")]
     NoSuchName { name: String },
+    #[error("the kernel's module has no variable `{name}` in global space")]
+    NoSuchVariable { name: String },
     #[error("no device: {reason}")]
     NoDevice { reason: String },
     #[error("{what} of {len} bytes from {at} ends past the {size} bytes of memory")]
@@ -79,8 +81,16 @@ pub enum Error {
         "an earlier kernel of this instance did not stop; its memory is quarantined until the store is dropped"
     )]
     Stuck,
-    #[error("module variables cannot be reached from guests on the {device} device")]
-    SymbolUnsupported { device: &'static str },
+    #[error(
+        "the variables of a kernel whose accesses are checked one by one cannot be reached by guests"
+    )]
+    SymbolUnsupported,
+    #[error("the kernel cannot be confined, being too large: {reason}")]
+    TooLargeToConfine { reason: String },
+    #[error(
+        "the text has variables in global space, which lie in the memory of the instance that loads it; an embedder cannot register its kernels isolated"
+    )]
+    VariablesWithoutMemory,
     #[error("{what} is {given}, expected {expected}")]
     Value {
         what: &'static str,
@@ -99,9 +109,10 @@ impl Error {
             | Self::NoMemory
             | Self::PastEnd { .. } => AbiError::InvalidPointer,
             Self::Argv(error) => error.abi(),
-            Self::BufferRange { .. } | Self::NotUtf8 { .. } | Self::Value { .. } => {
-                AbiError::InvalidArgs
-            }
+            Self::BufferRange { .. }
+            | Self::NoSuchVariable { .. }
+            | Self::NotUtf8 { .. }
+            | Self::Value { .. } => AbiError::InvalidArgs,
             Self::BufferOfOtherMemory { .. } | Self::InvalidHandle { .. } => {
                 AbiError::InvalidHandle
             }
@@ -115,7 +126,9 @@ impl Error {
             Self::MemoryNotOfDevice => AbiError::LaunchFailed,
             Self::Quota { .. } => AbiError::QuotaExceeded,
             Self::Stuck => AbiError::DeadlineExceeded,
-            Self::SymbolUnsupported { .. } => AbiError::UnsupportedPtx,
+            Self::SymbolUnsupported
+            | Self::TooLargeToConfine { .. }
+            | Self::VariablesWithoutMemory => AbiError::UnsupportedPtx,
         }
     }
 }
@@ -131,7 +144,8 @@ fn device_code(error: &device::Error) -> AbiError {
         | E::GridAxis { .. }
         | E::GridBlocks { .. }
         | E::GridCooperative { .. }
-        | E::SharedBytes { .. } => AbiError::InvalidDimensions,
+        | E::SharedBytes { .. }
+        | E::SharedBytesConfined { .. } => AbiError::InvalidDimensions,
         E::NotAddressable { .. } | E::Backend { .. } | E::Driver { .. } => AbiError::LaunchFailed,
         E::Trap(_) => AbiError::KernelTrap,
         E::Stopped(_) => AbiError::DeadlineExceeded,

@@ -15,6 +15,7 @@ mod engine;
 mod error;
 mod event;
 mod guest_mem;
+mod isolation;
 pub mod kernel_args;
 mod lower;
 mod memory;
@@ -32,9 +33,10 @@ pub use device::{self, Device, Selector};
 pub use engine::{EngineOptions, check_engine, engine_config};
 pub use error::Error;
 pub use event::{Audit, Event, enable_metrics};
+pub use isolation::{Isolation, Trust};
 pub use policy::Limits;
 pub use ptx::TrustedByEmbedder;
-pub use registry::{KernelEntry, KernelId, KernelRegistry, Trust};
+pub use registry::{KernelEntry, KernelId, KernelRegistry};
 pub use telemetry::Metrics;
 
 /// The embedding example of the README, compiled and run.

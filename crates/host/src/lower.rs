@@ -92,7 +92,8 @@ pub(crate) fn lower(
     *is_whole = true;
 
     let device = device?;
-    let program = &code?.program;
+    let code = code?;
+    let program = &code.program;
     let region = region(last_region, device, base, memory.size())?;
     if has_buffers {
         let args = argv::decode(given, call.dialect).map_while(Result::ok);
@@ -106,7 +107,7 @@ pub(crate) fn lower(
         Dialect::Current => IntegerPointers::Refuse,
         Dialect::V0_2 => IntegerPointers::Accept,
     };
-    let arguments = Arguments::new(values, &program.attributes().signature, integers)?;
+    let arguments = Arguments::new(values, program.attributes(), integers)?;
     let limits = &shared.limits;
     if *in_flight >= limits.launches {
         return Err(Error::Quota {
@@ -118,6 +119,7 @@ pub(crate) fn lower(
     let control = LaunchControl {
         time: limits.deadline,
         budget: limits.budget,
+        globals: code.module.globals_at(),
     };
     let mut launch = kept.take().unwrap_or_default();
     if let Err(error) = Launch::prepare(&mut launch, geometry, arguments, region, control) {
@@ -225,15 +227,15 @@ fn buffer<'a>(
     at: u64,
 ) -> Result<Value<'a>, Error> {
     let buffer = shared.buffer(handle)?;
-    let size = buffer.memory.bytes();
+    let size = buffer.bytes();
     let Some(len) = size.checked_sub(at) else {
         return Err(Error::ArgumentPastBuffer { index, at, size });
     };
-    if !region.is_some_and(|region| Arc::ptr_eq(region, buffer.memory.region())) {
+    if !region.is_some_and(|region| Arc::ptr_eq(region, buffer.region())) {
         return Err(Error::BufferOfOtherMemory { index });
     }
     Ok(Value::Pointer {
-        offset: buffer.memory.start() + at,
+        offset: buffer.start() + at,
         len,
     })
 }

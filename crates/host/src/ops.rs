@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use abi::info::{self, DeviceInfo, KernelInfo, ParamClass, ParamInfo, TrapInfo, TrapKind};
-use device::{Device, Side};
+use device::{Device, Region, Side};
 use tokio::sync::oneshot;
 
-use crate::context::{LaunchPermit, Shared};
+use crate::context::{Buffer, LaunchPermit, Shared};
 use crate::error::Error;
 use crate::event::Event;
 use crate::guest_mem::{GuestMemory, GuestSlice};
+use crate::isolation::Isolation;
 use crate::lower::{LaunchCall, Lowered, lower};
 use crate::modules::Loaded;
 use crate::policy::Permit;
@@ -28,7 +29,7 @@ pub(crate) fn launch(
         launch,
         mut permit,
     } = lower(shared, memory, call)?;
-    permit.start(launch, program);
+    permit.start(call.kernel, launch, program);
     Ok(permit)
 }
 
@@ -42,10 +43,11 @@ pub(crate) struct LoadCall {
 /// A load that a device works on.
 pub(crate) struct Loading(oneshot::Receiver<Result<i64, Error>>);
 
-/// Checks a load and hands it to the device's loader.
+/// Checks a load of what is in `memory`, for kernels that run on `region`, and hands it to the device's loader.
 pub(crate) fn load(
     shared: &Arc<Shared>,
     memory: &GuestMemory<'_>,
+    region: Option<Arc<Region>>,
     call: LoadCall,
 ) -> Result<Loading, Error> {
     let device = Arc::clone(shared.device()?);
@@ -63,7 +65,7 @@ pub(crate) fn load(
             return Err(Error::Quota { what, given, limit });
         }
     }
-    let text: Box<[u8]> = memory.read(call.ptx)?.into();
+    let text: Arc<[u8]> = memory.read(call.ptx)?.into();
     let entry: Box<str> = memory.text(call.entry)?.into();
     let charge = [
         shared.quotas.kernels.take(1)?,
@@ -75,14 +77,13 @@ pub(crate) fn load(
     let loader = Arc::clone(shared);
     let on_loader = Arc::clone(&device);
     device.defer(Box::new(move || {
-        let loaded = load_now(&loader, &on_loader, &text, &entry, charge);
-        drop(under_way);
+        let loaded = load_now(&loader, &on_loader, region.as_ref(), &text, &entry, charge);
+        let (registry, instance) = (loader.registry.clone(), loader.instance);
+        // The caller may drop its instance as soon as it has the answer, and expect the memory to be free then.
+        drop((loader, region, under_way));
         // A caller that has gone takes no answer; the kernel is unloaded with the entry that comes back.
         if let Err(Ok(handle)) = sender.send(loaded) {
-            loader
-                .registry
-                .unload(handle, loader.instance)
-                .unwrap_or_default();
+            registry.unload(handle, instance).unwrap_or_default();
         }
     }))?;
     Ok(Loading(receiver))
@@ -91,15 +92,19 @@ pub(crate) fn load(
 fn load_now(
     shared: &Shared,
     device: &Arc<dyn Device>,
-    text: &[u8],
+    region: Option<&Arc<Region>>,
+    text: &Arc<[u8]>,
     entry: &str,
     charge: [Permit; 2],
 ) -> Result<i64, Error> {
     let begun = Instant::now();
     let span = tracing::info_span!("load", instance = ?shared.instance, kernel = entry);
     let _inside = span.entered();
-    let (trust, memory) = (shared.guest_trust, &shared.quotas.buffer_bytes);
-    let (module, loaded) = shared.modules.load(device, text, trust, memory)?;
+    let isolation = shared.isolation_on(&**device);
+    let memory = &shared.quotas.buffer_bytes;
+    let (module, loaded) = shared
+        .modules
+        .load(device, text, isolation, region, memory)?;
     let code = Code::new(module, entry)?;
     count(&shared.counters.loads);
     if loaded == Loaded::Shared {
@@ -150,7 +155,7 @@ fn short_name<'a>(memory: &'a GuestMemory<'_>, name: GuestSlice) -> Result<&'a s
     memory.text(name)
 }
 
-/// A buffer over a module variable; no device offers it yet.
+/// A buffer over a variable of a kernel's module. It counts as a buffer; its bytes are the module's.
 pub(crate) fn symbol(
     shared: &Shared,
     memory: &GuestMemory<'_>,
@@ -158,24 +163,28 @@ pub(crate) fn symbol(
     name: GuestSlice,
 ) -> Result<i64, Error> {
     let device = shared.device()?;
-    short_name(memory, name)?;
-    shared.registry.get(kernel, shared.instance)?.code()?;
-    Err(Error::SymbolUnsupported {
-        device: kind_name(device.info().kind),
-    })
+    let name = short_name(memory, name)?;
+    let kernel = shared.registry.get(kernel, shared.instance)?;
+    let module = &kernel.code()?.module;
+    if shared.isolation_on(&**device).is_checked_by(&**device) {
+        return Err(Error::SymbolUnsupported);
+    }
+    let none = || Error::NoSuchVariable { name: name.into() };
+    let (Some(globals), Some(memory)) = (module.module.globals(), &module.variables) else {
+        return Err(none());
+    };
+    let variables = &globals.variables;
+    let variable = variables.iter().find(|variable| variable.name == name);
+    let variable = variable.ok_or_else(none)?;
+    let charge = shared.quotas.buffers.take(1)?;
+    let (at, bytes) = (variable.offset.into(), variable.bytes.into());
+    shared.add_buffer(Buffer::variable(Arc::clone(memory), at, bytes, charge))
 }
 
 /// Gives a kernel back.
 pub(crate) fn unload(shared: &Shared, kernel: i64) -> Result<(), Error> {
     shared.device()?;
     shared.registry.unload(kernel, shared.instance)
-}
-
-fn kind_name(kind: device::DeviceKind) -> &'static str {
-    match kind {
-        device::DeviceKind::Cpu => "cpu",
-        device::DeviceKind::Cuda => "cuda",
-    }
 }
 
 /// `device_info`: writes what fits, answers the full size.
@@ -194,14 +203,11 @@ pub(crate) fn device_info(
             let window = memory
                 .region(device.regions())
                 .map_or(0, |region| region.spec().window_bytes);
-            let (kind, features) = match told.kind {
-                device::DeviceKind::Cpu => {
-                    let isolation = info::FEATURE_TRAPPING | info::FEATURE_CONFINED;
-                    (info::DeviceKind::Cpu, isolation)
-                }
-                device::DeviceKind::Cuda => (info::DeviceKind::Cuda, 0),
+            let kind = match told.kind {
+                device::DeviceKind::Cpu => info::DeviceKind::Cpu,
+                device::DeviceKind::Cuda => info::DeviceKind::Cuda,
             };
-            let features = features | features_of(device.abilities());
+            let features = features_of(&**device, shared.isolation_on(&**device));
             DeviceInfo {
                 kind: kind.number(),
                 compute_major,
@@ -224,9 +230,17 @@ pub(crate) fn device_info(
     Ok(info.full_size())
 }
 
-fn features_of(abilities: device::Abilities) -> u64 {
+fn features_of(device: &dyn Device, isolation: Isolation) -> u64 {
+    let abilities = device.abilities();
     let feature = |is_there: bool, bit: u64| if is_there { bit } else { 0 };
-    feature(abilities.cooperative, info::FEATURE_COOPERATIVE)
+    let is_checked = isolation.is_checked_by(device);
+    let isolation = match isolation {
+        Isolation::Confined => info::FEATURE_CONFINED,
+        Isolation::Trapping => info::FEATURE_CONFINED | info::FEATURE_TRAPPING,
+    };
+    isolation
+        | feature(!is_checked, info::FEATURE_SYMBOL)
+        | feature(abilities.cooperative, info::FEATURE_COOPERATIVE)
         | feature(abilities.prefetch, info::FEATURE_PREFETCH)
 }
 

@@ -46,7 +46,7 @@ impl Default for Limits {
             buffer_bytes_total: 4 << 30,
             loads: 8,
             launches: 256,
-            blocks: i32::MAX.cast_unsigned().into(),
+            blocks: 1 << 24,
             deadline: Some(Duration::from_secs(10)),
             budget: None,
         }

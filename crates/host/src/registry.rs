@@ -9,10 +9,11 @@ use abi::{AbiError, KernelHandle};
 use dashmap::DashMap;
 use dashmap::mapref::one::Ref;
 use device::{Device, Program};
-use ptx::{Admitted, TrustedByEmbedder};
+use ptx::WindowForm;
 
 use crate::context::InstanceId;
 use crate::error::Error;
+use crate::isolation::Trust;
 use crate::modules::LoadedModule;
 use crate::policy::Permit;
 
@@ -78,40 +79,18 @@ impl Hasher for IdHasher {
 /// A map by random ids.
 pub(crate) type ById<K, V> = DashMap<K, V, BuildHasherDefault<IdHasher>>;
 
-/// Who answers for a kernel's text.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub enum Trust {
-    /// Nobody: the device must check every access itself.
-    Checked,
-    /// The embedder.
-    Embedder(TrustedByEmbedder),
-}
-
-impl Trust {
-    pub(crate) fn admit(self, program: ptx::Validated) -> Admitted {
-        match self {
-            Self::Checked => Admitted::checked(program),
-            Self::Embedder(word) => Admitted::trusted(program, word),
-        }
-    }
-}
-
 /// Code that is loaded on a device.
 #[derive(Clone, Debug)]
 pub(crate) struct Code {
     pub(crate) program: Arc<dyn Program>,
     /// Held so that another load of the same text finds the module and its variables.
-    _module: Arc<LoadedModule>,
+    pub(crate) module: Arc<LoadedModule>,
 }
 
 impl Code {
     pub(crate) fn new(module: Arc<LoadedModule>, entry: &str) -> Result<Self, Error> {
         let program = module.module.entry(entry)?;
-        Ok(Self {
-            program,
-            _module: module,
-        })
+        Ok(Self { program, module })
     }
 }
 
@@ -142,6 +121,9 @@ impl KernelEntry {
 
     /// Loads `entry` of `ptx` on `device` for `owner`.
     ///
+    /// A text that is to be isolated and has variables in global space is refused: those lie in the memory of the instance that loads it,
+    /// so let the guest do that.
+    ///
     /// # Errors
     /// What is wrong with the text or the entry, or what the device cannot run.
     pub fn from_ptx(
@@ -152,8 +134,12 @@ impl KernelEntry {
         trust: Trust,
     ) -> Result<Self, Error> {
         let validated = ptx::read(ptx).map_err(device::Error::from)?;
-        let module = device.load(&trust.admit(validated))?;
-        let code = Code::new(LoadedModule::uncharged(module), entry)?;
+        // It may run on any window.
+        let admitted = trust.admit(&**device, validated, WindowForm::Masked)?;
+        let code = Code::new(
+            LoadedModule::uncharged(device.load(&admitted)?, ptx)?,
+            entry,
+        )?;
         Ok(Self {
             code: Some(code),
             ..Self::stub(owner, entry, ptx.len())

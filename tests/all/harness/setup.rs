@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use device::{Device, MAX_WINDOW_BYTES, Selector};
 use host::{
-    Audit, EngineOptions, HasWasiCuda, InstanceId, KernelRegistry, Limits, Trust, WasiCudaContext,
-    add_to_linker,
+    Audit, EngineOptions, HasWasiCuda, InstanceId, Isolation, KernelRegistry, Limits,
+    TrustedByEmbedder, WasiCudaContext, add_to_linker,
 };
 use wasmtime::{Config, Engine, Linker, Module, Store};
 
@@ -51,8 +51,10 @@ pub(crate) struct Setup {
     pub(crate) max_pages: Option<u32>,
     pub(crate) limits: Limits,
     pub(crate) capability: Capability,
-    /// Who answers for what the guest loads.
-    pub(crate) trust: Trust,
+    /// What becomes of stray accesses; the device's default if `None`.
+    pub(crate) isolation: Option<Isolation>,
+    /// The embedder's word for what the guest loads.
+    pub(crate) word: Option<TrustedByEmbedder>,
     /// Random if `None`.
     pub(crate) instance: Option<InstanceId>,
     pub(crate) registry: KernelRegistry,
@@ -70,7 +72,8 @@ impl Default for Setup {
             max_pages: None,
             limits: Limits::default(),
             capability: Capability::On,
-            trust: Trust::Checked,
+            isolation: None,
+            word: None,
             instance: None,
             registry: KernelRegistry::default(),
             audit: None,
@@ -163,8 +166,8 @@ impl Setup {
         if let Some(audit) = &self.audit {
             builder = builder.audit(Arc::clone(audit));
         }
-        if let Trust::Embedder(word) = self.trust {
-            builder = builder.run_guest_kernels_unconfined(word);
+        if let Some(isolation) = self.isolation {
+            builder = builder.isolation(isolation);
         }
         let mut context = builder.build();
         if self.capability == Capability::On {

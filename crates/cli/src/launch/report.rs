@@ -202,8 +202,17 @@ pub(super) enum Failure {
         /// Where an access went, in words.
         place: Option<String>,
     },
-    /// Which kernel is meant is not clear.
+    /// Which kernel is meant is not clear, or something broke here.
     NoEntry(String),
+}
+
+impl From<host::Error> for Failure {
+    fn from(error: host::Error) -> Self {
+        match error {
+            host::Error::Device(error) => error.into(),
+            other => Self::NoEntry(other.to_string()),
+        }
+    }
 }
 
 impl From<Error> for Failure {

@@ -11,7 +11,7 @@ use super::barrier::{Barriers, Complete, gather, release};
 use super::code::{BarrierKind, Image, LANES, LaneMask, LongPreset, Preset};
 use super::heap::Heap;
 use super::lanes::{Words, bit, blend, pack};
-use super::memory::{Cluster, Fault, Memory, Workspace, halves};
+use super::memory::{Cluster, Control, Fault, Memory, Workspace, halves};
 use super::size::Growth;
 use super::system::Services;
 use super::warp::{Machine, Pause, Warp};
@@ -53,6 +53,9 @@ pub(super) struct Surroundings<'a> {
     pub(super) window: Window<'a>,
     pub(super) globals: Window<'a>,
     pub(super) workspace: &'a Workspace,
+    pub(super) control: Option<&'a Control>,
+    /// The parameter buffer, with what is hidden from the guest.
+    pub(super) params: &'a [u8],
     pub(super) heap: &'a Heap,
     pub(super) workers: u32,
     pub(super) epoch: Instant,
@@ -143,7 +146,7 @@ impl Block {
                 for &(slot, preset) in &entry.longs {
                     let value = match preset {
                         LongPreset::Value(value) => value,
-                        LongPreset::Parameter(of) => of.read(around.launch.params().backing()),
+                        LongPreset::Parameter(of) => of.read(around.params),
                     };
                     warp.longs[usize::from(slot)] = [value; LANES];
                 }
@@ -201,8 +204,9 @@ impl Block {
                             after,
                         },
                         constants: &around.image.const_bytes,
-                        params: around.launch.params().backing(),
+                        params: around.params,
                         workspace: around.workspace,
+                        control: around.control,
                     },
                     barriers: &mut self.barriers[rank],
                     epoch: around.epoch,
@@ -440,7 +444,7 @@ fn value(preset: Preset, around: &Surroundings<'_>, geometry: Geometry, place: P
     match preset {
         Preset::Value(value) => [value; LANES],
         Preset::Parameter(of) => {
-            let [value, _] = halves(of.read(around.launch.params().backing()));
+            let [value, _] = halves(of.read(around.params));
             [value; LANES]
         }
         Preset::BlockIndex(axis) => [index[axis]; LANES],

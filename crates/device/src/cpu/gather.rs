@@ -208,7 +208,7 @@ impl Memory<'_> {
             Place::Shared(_) => &*self.shared,
             Place::Const(_) => self.constants,
             Place::Param(_) => self.params,
-            Place::Nowhere | Place::Workspace(_) => return false,
+            Place::Control(_) | Place::Nowhere | Place::Workspace(_) => return false,
         };
         halves.iter().zip([0, HALF]).all(|(addresses, half)| {
             let first = addresses[0];

@@ -1,8 +1,9 @@
 //! State spaces: where an address leads, and loads and stores of a warp's lanes there. Every access is checked for bounds and
 //! alignment.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::control;
 use crate::error::{AccessSpace, TrapKind};
 use crate::mapping::{Window, WindowFault, Word};
 
@@ -19,6 +20,8 @@ pub(super) const PARAM_BASE: u64 = 5 << 40;
 pub(super) const WORKSPACE_BASE: u64 = 6 << 40;
 /// Addresses of functions.
 pub(super) const FUNCTION_ADDRESS: u64 = 7 << 40;
+/// The control block of a confined launch.
+pub(super) const CONTROL_BASE: u64 = 8 << 40;
 /// Bytes of generic addresses that one space has.
 pub(super) const SPACE_BYTES: u64 = 1 << 40;
 
@@ -137,6 +140,7 @@ impl Parameter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Const(u64),
+    Control(u64),
     Globals(u64),
     Local(u64),
     Nowhere,
@@ -158,6 +162,7 @@ pub(super) fn place(space: Space, address: u64) -> Place {
             0 => Place::Window(address),
             GLOBALS_BASE => Place::Globals(offset),
             WORKSPACE_BASE => Place::Workspace(offset),
+            CONTROL_BASE => Place::Control(offset),
             _ if space == Space::Global => Place::Nowhere,
             SHARED_BASE => Place::Shared(offset),
             LOCAL_BASE => Place::Local(offset),
@@ -213,6 +218,8 @@ pub(super) struct Memory<'a> {
     pub(super) constants: &'a [u8],
     pub(super) params: &'a [u8],
     pub(super) workspace: &'a Workspace,
+    /// Of a confined launch only.
+    pub(super) control: Option<&'a Control>,
 }
 
 /// How far the shared memories of a cluster's blocks are from each other where an address says which block is meant: 0 for
@@ -258,6 +265,45 @@ impl Workspace {
 
     pub(super) fn clear(&mut self) {
         *self = Self::default();
+    }
+}
+
+/// The control block of a confined launch.
+#[derive(Debug, Default)]
+pub(super) struct Control([AtomicU64; control::WORDS]);
+
+impl Control {
+    /// Makes it ready for a launch.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// What a launch that has ended left.
+    pub(super) fn block(&self) -> control::Block {
+        control::Block(std::array::from_fn(|at| self.0[at].load(Ordering::Acquire)))
+    }
+
+    /// The word of 64 bits that a word is in, and how far up in it.
+    fn word<T: Cell>(&self, at: u64) -> Option<(&AtomicU64, u32)> {
+        let index = usize::try_from(at / 8).ok()?;
+        let shift = 8 * u32::truncate(at % 8);
+        Some((self.0.get(index)?, shift)).filter(|_| at.is_multiple_of(T::BYTES))
+    }
+
+    fn load<T: Cell>(&self, at: u64) -> Option<T> {
+        let (word, shift) = self.word::<T>(at)?;
+        Some(T::truncate(word.load(Ordering::Relaxed) >> shift))
+    }
+
+    fn update<T: Cell>(&self, at: u64, mut change: impl FnMut(T) -> T) -> Option<T> {
+        let (word, shift) = self.word::<T>(at)?;
+        let mask = (u64::MAX >> (64 - 8 * T::BYTES)) << shift;
+        let next = |word: u64| {
+            let changed = change(T::truncate(word >> shift)).widen() << shift;
+            Some(word & !mask | changed)
+        };
+        let before = word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next);
+        Some(T::truncate(before.unwrap_or_else(|word| word) >> shift))
     }
 }
 
@@ -320,6 +366,7 @@ impl Memory<'_> {
             Place::Const(at) => T::read(self.constants, at),
             Place::Param(at) => T::read(self.params, at),
             Place::Workspace(at) => self.workspace.load(at),
+            Place::Control(at) => self.control.and_then(|control| control.load(at)),
             Place::Nowhere => None,
         }
         .ok_or(TrapKind::OutOfBounds)
@@ -343,6 +390,10 @@ impl Memory<'_> {
             Place::Shared(at) => T::write(self.shared_mut(at)?, at % PEER_BYTES, value),
             Place::Local(at) => write_local(local, at, lane, value),
             Place::Workspace(at) => self.workspace.update(at, |_| value).map(drop),
+            Place::Control(at) => self
+                .control
+                .and_then(|control| control.update(at, |_| value))
+                .map(drop),
             Place::Const(_) | Place::Param(_) | Place::Nowhere => None,
         }
         .ok_or(TrapKind::OutOfBounds)
@@ -370,6 +421,10 @@ impl Memory<'_> {
             Place::Workspace(at) => self
                 .workspace
                 .update(at, change)
+                .ok_or_else(|| failed(TrapKind::OutOfBounds)),
+            Place::Control(at) => self
+                .control
+                .and_then(|control| control.update(at, change))
                 .ok_or_else(|| failed(TrapKind::OutOfBounds)),
             _ => {
                 // The block is run by one thread at a time, so nothing comes between.

@@ -54,7 +54,7 @@ mod warp;
 
 use std::sync::Arc;
 
-use crate::device::{Device, DeviceInfo, DeviceKind, DeviceLimits, Health, Module};
+use crate::device::{Abilities, Device, DeviceInfo, DeviceKind, DeviceLimits, Health, Module};
 use crate::error::Error;
 use crate::mapping::page_bytes;
 use crate::region::{MAX_WINDOW_BYTES, Region, RegionSpec, RegionTable};
@@ -82,6 +82,18 @@ pub struct Config {
     /// Bytes of memory that the blocks of all launches may take together. Launches wait for each other's; one that takes more
     /// by itself is refused.
     pub block_bytes: u64,
+    /// The part of each region that confined kernels are given as their window, for whoever looks whether they stay in it; all of it if
+    /// `None`.
+    pub inset: Option<Inset>,
+}
+
+/// A part of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inset {
+    /// Where it begins: at a page of the host.
+    pub at: u64,
+    /// Its bytes, a power of two.
+    pub bytes: u64,
 }
 
 impl Default for Config {
@@ -90,6 +102,7 @@ impl Default for Config {
             threads: 0,
             window_budget: DEFAULT_WINDOW_BUDGET,
             block_bytes: DEFAULT_BLOCK_BYTES,
+            inset: None,
         }
     }
 }
@@ -102,6 +115,7 @@ pub struct CpuDevice {
     globals: Arc<RegionTable>,
     nothing: Arc<Region>,
     pool: Arc<Pool>,
+    inset: Option<Inset>,
 }
 
 /// A region that guests never see, for variables of programs.
@@ -150,6 +164,7 @@ impl CpuDevice {
             globals,
             nothing,
             pool,
+            inset: config.inset,
         }))
     }
 
@@ -189,16 +204,24 @@ impl Device for CpuDevice {
     }
 
     fn load(&self, program: &ptx::Admitted) -> Result<Arc<dyn Module>, Error> {
-        let program = program.program().clone();
-        let variables = lower::variables(&program)?;
+        let variables = lower::variables(program.program())?;
         let globals = self.globals(&variables)?;
         let heap = Arc::new(Heap::new(variables.bytes, variables.heap_bytes));
         let pool = Arc::clone(&self.pool);
-        Ok(Arc::new(CpuModule::new(program, globals, heap, pool)))
+        let admitted = (program.clone(), self.inset);
+        Ok(Arc::new(CpuModule::new(admitted, globals, heap, pool)))
     }
 
     fn defer(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), Error> {
         self.pool.defer(work)
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            checks_accesses: true,
+            cooperative: true,
+            prefetch: false,
+        }
     }
 }
 

@@ -393,16 +393,26 @@ fn run_blocks(
     let Some((program, launch)) = run.work() else {
         return Outcome::Exhausted;
     };
-    let around = Surroundings {
+    let region = launch.region().unwrap_or(&shared.nothing);
+    let mut around = Surroundings {
         image: &program.image,
         launch,
-        window: launch.region().unwrap_or(&shared.nothing).window(),
+        window: region.window(),
         globals: program.globals.window(),
         workspace: &run.workspace,
+        control: program.confined.as_ref().map(|_| &run.control),
+        params: match program.confined {
+            Some(_) => &run.params,
+            None => launch.params().backing(),
+        },
         heap: &program.heap,
         workers: u32::try_from(shared.workers).unwrap_or(u32::MAX),
         epoch: shared.epoch,
     };
+    if program.confined.is_some() {
+        // Its window begins elsewhere, so that an address that was not confined leads nowhere.
+        around.globals = std::mem::replace(&mut around.window, shared.nothing.window());
+    }
     let units = launch.geometry().blocks() / program.size.cluster().max(1);
     let crowded = run.is_cooperative() && launch.geometry().blocks() > shared.workers as u64;
     let mut worker = Worker {

@@ -4,20 +4,27 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ptx::{Admitted, Signature, Verified};
+
+use crate::confinement::{Confinement, Hidden, Reins};
+use crate::control::Known;
 use crate::device::{Attributes, DeviceLimits, Module, Program};
 use crate::error::Error;
 use crate::launch::{Geometry, Launch, Mode};
 use crate::region::Region;
 
+use super::Inset;
 use super::code::Image;
 use super::heap::Heap;
-use super::lower::lower;
+use super::lower::{self, lower};
+use super::memory::{CONTROL_BASE, GLOBALS_BASE};
 use super::pool::Pool;
 use super::size::{Size, THREAD_LOCAL_BYTES};
 
 /// A module on the CPU device. Its entries are lowered when asked for.
 pub(super) struct CpuModule {
-    program: ptx::Validated,
+    admitted: Admitted,
+    inset: Option<Inset>,
     globals: Arc<Region>,
     heap: Arc<Heap>,
     pool: Arc<Pool>,
@@ -31,13 +38,14 @@ impl fmt::Debug for CpuModule {
 
 impl CpuModule {
     pub(super) fn new(
-        program: ptx::Validated,
+        (admitted, inset): (Admitted, Option<Inset>),
         globals: Arc<Region>,
         heap: Arc<Heap>,
         pool: Arc<Pool>,
     ) -> Self {
         Self {
-            program,
+            admitted,
+            inset,
             globals,
             heap,
             pool,
@@ -48,12 +56,46 @@ impl CpuModule {
 impl Module for CpuModule {
     fn entry(&self, name: &str) -> Result<Arc<dyn Program>, Error> {
         static PROGRAMS: AtomicU64 = AtomicU64::new(1);
-        let image = lower(&self.program, name)?;
-        let Some(signature) = self.program.entry(name) else {
-            return Err(Error::EntryMissing {
-                name: name.into(),
-                entries: String::new(),
-            });
+        let program = self.admitted.program();
+        let verified = self.admitted.as_confined();
+        let guests = verified.map_or(&[][..], |verified| &verified.map().entries);
+        let missing = || lower::missing(name, guests.iter().map(|entry| &entry.signature));
+        let (image, attributed) = match verified {
+            None => {
+                let image = lower(program, name)?;
+                (
+                    image,
+                    (program.entry(name).ok_or_else(missing)?.clone(), None),
+                )
+            }
+            Some(verified) => {
+                let mut entries = verified.map().entries.iter();
+                let at = entries.position(|entry| entry.signature.entry == name);
+                let at = at.ok_or_else(missing)?;
+                let of = &verified.map().entries[at];
+                let text = program.entry(&of.printed).ok_or_else(missing)?;
+                let image = lower(program, &of.printed).map_err(|error| match error {
+                    Error::Unsupported { device, line, what } => Error::Unsupported {
+                        device,
+                        line: verified.map().guest_line(line).unwrap_or(of.signature.line),
+                        what,
+                    },
+                    error => error,
+                })?;
+                let signature = Signature {
+                    static_shared_bytes: text.static_shared_bytes,
+                    ..of.signature.clone()
+                };
+                let confined = Confined {
+                    verified: verified.clone(),
+                    signature: text.clone(),
+                    inset: self.inset,
+                };
+                (
+                    image,
+                    (signature, Some((confined, Confinement::of(verified, at)))),
+                )
+            }
         };
         let id = PROGRAMS.fetch_add(1, Ordering::Relaxed);
         let (pool, globals) = (Arc::clone(&self.pool), Arc::clone(&self.globals));
@@ -62,8 +104,59 @@ impl Module for CpuModule {
             id,
             image,
             (globals, Arc::clone(&self.heap)),
-            signature.clone(),
+            attributed,
         )?))
+    }
+
+    fn globals(&self) -> Option<&ptx::Globals> {
+        self.admitted
+            .as_confined()
+            .map(|verified| &verified.map().globals)
+    }
+}
+
+/// What there is to an entry of confined text.
+pub(super) struct Confined {
+    verified: Verified,
+    /// With the hidden parameters.
+    pub(super) signature: Signature,
+    pub(super) inset: Option<Inset>,
+}
+
+impl Confined {
+    /// Where the window of a launch lies to its kernel, and its bytes. The module has no variables of its own to lie there.
+    fn window(&self, launch: &Launch) -> (u64, u64) {
+        let inset = self.inset.unwrap_or_else(|| Inset {
+            at: 0,
+            bytes: launch
+                .region()
+                .map_or(0, |region| region.spec().window_bytes),
+        });
+        (GLOBALS_BASE + inset.at, inset.bytes)
+    }
+
+    /// What a launch that may run until the clock shows `until` takes besides its guest's arguments. The host stops it otherwise: the word
+    /// for that is one of the control block that stays zero.
+    pub(super) fn hidden(&self, launch: &Launch, until: u64) -> Hidden {
+        let (base, bytes) = self.window(launch);
+        let reins = Reins {
+            control: CONTROL_BASE,
+            stop: CONTROL_BASE,
+            until,
+        };
+        Hidden::new(launch, base, bytes, reins)
+    }
+
+    pub(super) fn known(&self, guest: &Signature, launch: &Launch) -> Known<'_> {
+        let (base, window_bytes) = self.window(launch);
+        Known {
+            map: self.verified.map(),
+            geometry: launch.geometry(),
+            line: guest.line,
+            base,
+            window_bytes,
+            told: None,
+        }
     }
 }
 
@@ -77,6 +170,7 @@ pub(super) struct CpuProgram {
     pub(super) heap: Arc<Heap>,
     /// What its blocks take.
     pub(super) size: Size,
+    pub(super) confined: Option<Confined>,
     attributes: Attributes,
     pool: Arc<Pool>,
 }
@@ -95,8 +189,9 @@ impl CpuProgram {
         id: u64,
         image: Image,
         (globals, heap): (Arc<Region>, Arc<Heap>),
-        signature: ptx::Signature,
+        (signature, confined): (Signature, Option<(Confined, Confinement)>),
     ) -> Result<Self, Error> {
+        let (confined, confinement) = confined.unzip();
         let frame = image.functions.first();
         let frame = frame.map(|function| function.size).unwrap_or_default();
         let size = Size::of(&image);
@@ -121,11 +216,13 @@ impl CpuProgram {
             globals,
             heap,
             size,
+            confined,
             attributes: Attributes {
                 max_threads_per_block: u32::try_from(threads).unwrap_or(u32::MAX),
                 registers: frame.words.saturating_add(frame.longs.saturating_mul(2)),
                 local_bytes: u32::try_from(local_bytes).unwrap_or(u32::MAX),
                 max_cooperative_blocks: 0,
+                confinement,
                 signature,
             },
             pool,

@@ -2,14 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::completion::Signal;
+use crate::completion::{DRAIN, Signal};
+use crate::device::Program;
 use crate::error::{Error, StopReason};
 use crate::launch::{Launch, Mode};
 
 use super::block::{Pace, Step};
-use super::memory::Workspace;
+use super::memory::{Control, Workspace};
 use super::program::CpuProgram;
 
 /// Warp instructions between two looks at stop word, deadline and budget: about 20 microseconds of plain ones.
@@ -25,6 +26,9 @@ pub(super) struct Run {
     /// Different for every launch of the process.
     pub(super) id: u64,
     pub(super) workspace: Workspace,
+    /// Of a confined launch: its control block, and its parameters with the hidden ones.
+    pub(super) control: Control,
+    pub(super) params: Vec<u8>,
     work: Option<(Arc<CpuProgram>, Arc<Launch>)>,
     budget: Option<AtomicU64>,
     deadline: Option<Instant>,
@@ -39,6 +43,19 @@ impl Run {
         self.budget = launch.control().budget.map(AtomicU64::new);
         self.deadline = launch.control().deadline();
         self.workspace.clear();
+        if let Some(confined) = &program.confined {
+            let until = self.deadline.map_or(u64::MAX, until);
+            self.control.clear();
+            // It sees for itself when its time is up.
+            self.deadline = self
+                .deadline
+                .and_then(|deadline| deadline.checked_add(DRAIN));
+            self.params.clear();
+            self.params.extend_from_slice(launch.params().backing());
+            confined
+                .hidden(&launch, until)
+                .put(&confined.signature, &mut self.params);
+        }
         self.failed = AtomicBool::new(false);
         *self.failure() = None;
         self.work = Some((program, launch));
@@ -63,9 +80,18 @@ impl Run {
     pub(super) fn finish(&mut self) -> Option<(Arc<Signal>, Result<(), Error>)> {
         let (program, launch) = self.work.take()?;
         let signal = Arc::clone(launch.signal());
+        let mut outcome = self.failure().take().map_or(Ok(()), Err);
+        if let Some(confined) = &program.confined {
+            let known = confined.known(&program.attributes().signature, &launch);
+            outcome = match outcome {
+                Ok(()) => self.control.block().outcome(&known),
+                Err(Error::Trap(trap)) => Err(Error::Trap(known.told_trap(trap))),
+                stopped => stopped,
+            };
+        }
         drop(launch);
         drop(program);
-        Some((signal, self.failure().take().map_or(Ok(()), Err)))
+        Some((signal, outcome))
     }
 
     fn failure(&self) -> MutexGuard<'_, Option<Error>> {
@@ -108,6 +134,14 @@ impl Run {
             .as_ref()
             .is_some_and(|(_, launch)| launch.geometry().mode() == Mode::Cooperative)
     }
+}
+
+/// What the clock that kernels see will show at a time.
+fn until(deadline: Instant) -> u64 {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let at = now.unwrap_or_default().saturating_add(left);
+    u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// How a worker paces the blocks of a run.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use super::context::Context;
-use super::memory::{BLOCK_BYTES, Place, Reservation, free_bytes};
+use super::memory::{BLOCK_BYTES, Place, Reservation, Room, free_bytes};
 use super::reaper::{Garbage, Reaper};
 use super::spares::Spare;
 use super::stream::Lanes;
@@ -15,7 +15,7 @@ use crate::backing::{Backing, offset, pages};
 use crate::device::Side;
 use crate::error::Error;
 use crate::mapping::{HostAddr, Window};
-use crate::region::Charge;
+use crate::region::{Charge, MAX_WINDOW_BYTES, RegionSpec};
 
 /// Bytes below a window that nothing uses: reservations lie back to back, and an address may be a little negative. It is
 /// 64 KiB, the largest page of any host.
@@ -64,6 +64,23 @@ pub(super) struct ManagedBacking {
     growths: AtomicU32,
 }
 
+/// Where a window may begin: at a multiple of its own size where that is 4 GiB, so that kernels can be confined to it in the cheapest form.
+/// The driver promises no more than a page, and reservations lie back to back.
+fn alignment(spec: RegionSpec) -> usize {
+    match spec.window_bytes {
+        MAX_WINDOW_BYTES => offset(MAX_WINDOW_BYTES),
+        _ => 1,
+    }
+}
+
+/// Bytes that a reservation has below its window, at most: they are charged for, though only the last [`LEAD_BYTES`] serve a purpose.
+pub(super) fn lead_bytes(spec: RegionSpec) -> u64 {
+    match alignment(spec) {
+        1 => LEAD_BYTES as u64,
+        align => (LEAD_BYTES + align) as u64,
+    }
+}
+
 impl ManagedBacking {
     /// Takes a spare reservation as long as what is charged for, or makes one. No more of it is open than `initial_bytes`.
     pub(super) fn reserve(
@@ -71,14 +88,17 @@ impl ManagedBacking {
         reaper: &Arc<Reaper>,
         fresh: Fresh,
         charge: Charge,
-        initial_bytes: u64,
+        spec: RegionSpec,
     ) -> Result<Self, Error> {
-        let bytes = usize::try_from(charge.bytes()).unwrap_or(usize::MAX);
-        let initial_bytes = pages(initial_bytes);
+        let room = Room {
+            bytes: usize::try_from(charge.bytes()).unwrap_or(usize::MAX),
+            align: alignment(spec),
+        };
+        let initial_bytes = pages(spec.initial_bytes);
         lanes.context().enter()?;
-        let mut spare = match reaper.spare(bytes, initial_bytes) {
+        let mut spare = match reaper.spare(room, initial_bytes) {
             Some(spare) => spare,
-            None => prepared(lanes.context(), bytes, 0)?,
+            None => prepared(lanes.context(), room, 0)?,
         };
         if spare.open_bytes > initial_bytes {
             let rest = LEAD_BYTES + initial_bytes..LEAD_BYTES + spare.open_bytes;
@@ -143,10 +163,10 @@ fn advise(reservation: &Reservation, range: Range<usize>, place: Place) -> Resul
 /// zero when new may any of it be opened. Enter the context first.
 pub(super) fn prepared(
     context: &Arc<Context>,
-    bytes: usize,
+    room: Room,
     open_bytes: usize,
 ) -> Result<Spare, Error> {
-    let reservation = Reservation::make(context, bytes)?;
+    let reservation = Reservation::make(context, room)?;
     let open_bytes = open_bytes.min(READY_BYTES);
     if open_bytes > 0 {
         let (open, host) = (LEAD_BYTES..LEAD_BYTES + open_bytes, reservation.pages());
@@ -356,7 +376,7 @@ pub(super) fn fresh(lanes: &Arc<Lanes>) -> Result<Fresh, Error> {
     lanes.context().enter()?;
     let mut found = Fresh::Zero;
     for _ in 0..2 {
-        let reservation = Reservation::make(lanes.context(), BYTES)?;
+        let reservation = Reservation::make(lanes.context(), Room::anywhere(BYTES))?;
         let opened = reservation.pages().commit(0..BYTES);
         opened.map_err(|error| failed("opening the pages of managed memory", &error))?;
         let window = Window::new(reservation.pages(), 0, BYTES, None, BYTES..BYTES);

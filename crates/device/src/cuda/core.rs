@@ -1,7 +1,8 @@
 //! What everything of one device shares, and what outlives the device where a region or a program does.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use super::clock::Clock;
 use super::context::Context;
 use super::flight::Flight;
 use super::patience::Patience;
@@ -22,5 +23,7 @@ pub(super) struct Core {
     pub(super) regions: Arc<RegionTable>,
     pub(super) info: DeviceInfo,
     pub(super) runs_cooperative: bool,
+    /// Read when the first confined program is loaded; `None` where it could not be.
+    pub(super) clock: OnceLock<Option<Clock>>,
     pub(super) patience: Patience,
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ptx::Admitted;
 
 use super::adopted::adopt;
-use super::backing::{Fresh, LEAD_BYTES, ManagedBacking, fresh};
+use super::backing::{Fresh, LEAD_BYTES, ManagedBacking, fresh, lead_bytes};
 use super::cache::{Cache, CacheCounters};
 use super::context::{Context, Ordinal, lost_before};
 use super::core::Core;
@@ -25,11 +25,12 @@ use super::stream::Lanes;
 use super::workers::Workers;
 use crate::device::{Abilities, Device, DeviceInfo, Health, Module, Moved, Side};
 use crate::error::Error;
+use crate::guest_memory::GuestMemory;
 use crate::mapping::HostAddr;
 use crate::region::{Region, RegionSpec, RegionTable};
 
-/// Address space that the regions of one device may reserve together: a few thousand windows of 4 GiB, out of the 128 TiB that
-/// a process has.
+/// Address space that the regions of one device may reserve together: two thousand windows of 4 GiB, each of which takes twice as much so
+/// that it can begin at a multiple of its size, out of the 128 TiB that a process has.
 const REGION_BUDGET_BYTES: u64 = 16 << 40;
 
 /// How long a thread that copies looks out for the next copy.
@@ -42,7 +43,7 @@ const MOST_MODULES: usize = 64;
 /// Bytes of those texts.
 const MOST_TEXT_BYTES: usize = 32 << 20;
 
-/// An NVIDIA GPU. It runs kernels that the embedder vouches for.
+/// An NVIDIA GPU. It runs kernels that are confined, and those that the embedder vouches for.
 ///
 /// A fault of a kernel ends the use of CUDA for the whole process: the device is *lost* then, and says so to every
 /// call, until the process is started anew.
@@ -55,18 +56,6 @@ pub struct CudaDevice {
     core: Arc<Core>,
     memory: MemoryTraits,
     strategy: Strategy,
-}
-
-/// How linear memory is made reachable for a CUDA device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum GuestMemory {
-    /// The whole window is managed memory whose pages are closed to the host past the end of linear memory. Where the host cannot
-    /// do that, [`Exact`](Self::Exact).
-    #[default]
-    Guarded,
-    /// Exactly what the guest has is memory of the host that is registered with the driver. It serves kernels that the embedder
-    /// vouches for only, and is never moved to the device.
-    Exact,
 }
 
 /// What was found to work.
@@ -163,6 +152,7 @@ impl CudaDevice {
             regions: RegionTable::new(REGION_BUDGET_BYTES),
             info,
             runs_cooperative,
+            clock: OnceLock::new(),
             patience: Patience::default(),
         };
         Ok(Self {
@@ -225,31 +215,38 @@ impl Device for CudaDevice {
 
     fn new_region(&self, spec: RegionSpec) -> Result<Arc<Region>, Error> {
         let core = &self.core;
-        Region::on(&core.regions, spec, LEAD_BYTES as u64, |charge| {
-            let (lanes, reaper, initial) = (&core.lanes, &core.reaper, spec.initial_bytes);
+        let lead_bytes = match self.strategy {
+            Strategy::Exact(_) => LEAD_BYTES as u64,
+            Strategy::Guarded(_) => lead_bytes(spec),
+        };
+        Region::on(&core.regions, spec, lead_bytes, |charge| {
+            let (lanes, reaper) = (&core.lanes, &core.reaper);
             Ok(match self.strategy {
                 Strategy::Exact(_) => Box::new(ExactBacking::reserve(lanes, reaper, charge)?),
-                Strategy::Guarded(fresh) => Box::new(ManagedBacking::reserve(
-                    lanes, reaper, fresh, charge, initial,
-                )?),
+                Strategy::Guarded(fresh) => {
+                    Box::new(ManagedBacking::reserve(lanes, reaper, fresh, charge, spec)?)
+                }
             })
         })
     }
 
     fn load(&self, program: &Admitted) -> Result<Arc<dyn Module>, Error> {
         let text = text_of(program)?;
-        self.core.context.enter()?;
-        let program = program.program();
-        let load = || Loaded::load(&self.core, &text, program).map(Arc::new);
-        let loaded = if has_state(program) {
+        let core = &self.core;
+        core.context.enter()?;
+        let confined = program.as_confined();
+        if confined.is_some() {
+            core.read_clock();
+        }
+        let lines = confined.map(|verified| &verified.map().lines[..]);
+        let load = || Loaded::load(core, &text, program.program(), lines).map(Arc::new);
+        let loaded = if has_state(program.program()) {
             load()?
         } else {
             self.modules.get(&text, load)?
         };
-        Ok(Arc::new(CudaModule {
-            core: Arc::clone(&self.core),
-            loaded,
-        }))
+        let module = CudaModule::new(core, loaded, confined)?;
+        Ok(Arc::new(module))
     }
 
     fn defer(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), Error> {
@@ -287,6 +284,7 @@ impl Device for CudaDevice {
 
     fn abilities(&self) -> Abilities {
         Abilities {
+            checks_accesses: false,
             cooperative: self.core.runs_cooperative,
             prefetch: matches!(self.strategy, Strategy::Guarded(_)),
         }

@@ -30,6 +30,14 @@ pub(super) fn check(what: &'static str, result: CUresult) -> Result<(), Failure>
     }
 }
 
+/// As [`check`], for functions that cust does not know: their result is the number.
+pub(super) fn check_number(what: &'static str, code: u32) -> Result<(), Failure> {
+    match code {
+        0 => Ok(()),
+        code => Err(Failure { what, code }),
+    }
+}
+
 /// Codes that are acted on (cuda.h, `enum cudaError_enum`).
 pub(super) mod code {
     pub(in crate::cuda) const INVALID_VALUE: u32 = 1;

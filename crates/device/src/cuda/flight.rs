@@ -8,11 +8,15 @@ use std::time::{Duration, Instant};
 
 use cust::sys::{self, CUresult};
 
+use super::control::Control;
+use super::core::Core;
 use super::error::{check, code};
 use super::poller::Job;
-use super::program::{CudaProgram, Entry};
+use super::program::CudaProgram;
 use super::stream::{Lane, Place, Progress, Stream};
 use crate::completion::DRAIN;
+use crate::confinement::{Hidden, Reins};
+use crate::control::Known;
 use crate::error::{Error, StopReason};
 use crate::launch::{Geometry, Launch, Mode};
 
@@ -74,7 +78,11 @@ pub(super) fn start(program: Arc<CudaProgram>, launch: Arc<Launch>) {
 /// Checks what only this backend can, and hands the launch to the driver if a stream is idle.
 fn take_off(program: &CudaProgram, launch: &Launch) -> Result<(Stage, Watch), Error> {
     let core = &program.core;
-    let watch = Watch::new(launch.control().deadline());
+    let manners = match program.confined {
+        Some(_) => Manners::EndsWhenTold,
+        None => Manners::RunsOn,
+    };
+    let watch = Watch::new(launch.control().deadline(), manners);
     if watch.is_late(Instant::now()) {
         return Err(Error::Stopped(StopReason::Deadline));
     }
@@ -88,7 +96,7 @@ fn take_off(program: &CudaProgram, launch: &Launch) -> Result<(Stage, Watch), Er
     core.context.enter()?;
     let stage = match core.lanes.for_launch() {
         Ok(lane) => {
-            hand_over(program, launch, &lane)?;
+            hand_over(program, launch, &lane, watch.deadline)?;
             Stage::Started(lane)
         }
         Err(place) => Stage::Queued(place),
@@ -97,7 +105,12 @@ fn take_off(program: &CudaProgram, launch: &Launch) -> Result<(Stage, Watch), Er
 }
 
 /// Hands a launch to the driver. Enter the context first.
-fn hand_over(program: &CudaProgram, launch: &Launch, lane: &Lane) -> Result<(), Error> {
+fn hand_over(
+    program: &CudaProgram,
+    launch: &Launch,
+    lane: &Lane,
+    deadline: Option<Instant>,
+) -> Result<(), Error> {
     let (core, entry) = (&program.core, &program.entry);
     let geometry = launch.geometry();
     let (threads, shared_bytes) = (geometry.threads_per_block(), geometry.shared_bytes());
@@ -115,7 +128,11 @@ fn hand_over(program: &CudaProgram, launch: &Launch, lane: &Lane) -> Result<(), 
             return Err(too_large(limit));
         }
     }
-    let result = issue(entry, geometry, lane.stream(), launch)?;
+    let hidden = match program.confined {
+        Some(_) => Some(armed(core, launch, lane, deadline)?),
+        None => None,
+    };
+    let result = issue(program, geometry, lane.stream(), launch, hidden)?;
     match check("launching a kernel", result) {
         Ok(()) => {
             lane.stream().put_mark();
@@ -128,14 +145,41 @@ fn hand_over(program: &CudaProgram, launch: &Launch, lane: &Lane) -> Result<(), 
     }
 }
 
+/// Makes the control block of a lane ready for a confined kernel, and says what the kernel takes besides its guest's arguments.
+fn armed(
+    core: &Core,
+    launch: &Launch,
+    lane: &Lane,
+    deadline: Option<Instant>,
+) -> Result<Hidden, Error> {
+    let control = lane.stream().control();
+    let stop = control.and_then(Control::stop);
+    let (Some(control), Some(stop), Some(region)) = (control, stop, launch.region()) else {
+        let reason = "the driver gives no way to stop a confined kernel".into();
+        return Err(Error::NotAvailable { reason });
+    };
+    control.clear();
+    let clock = core.clock.get().copied().flatten();
+    let until = clock.zip(deadline).map(|(clock, at)| clock.until(at));
+    let reins = Reins {
+        control: control.device_address(),
+        stop: stop.device_address(),
+        until: until.unwrap_or(u64::MAX),
+    };
+    let window_bytes = region.spec().window_bytes;
+    Ok(Hidden::new(launch, region.pointer(0), window_bytes, reins))
+}
+
 /// Calls the driver with the addresses of the parameters, which it copies before it returns.
 fn issue(
-    entry: &Entry,
+    program: &CudaProgram,
     geometry: Geometry,
     stream: &Stream,
     launch: &Launch,
+    hidden: Option<Hidden>,
 ) -> Result<CUresult, Error> {
-    if !launch.fits(&entry.attributes.signature) {
+    let entry = &program.entry;
+    if !launch.fits(&program.attributes) {
         let reason = "it was prepared for another kernel".into();
         let what = "launching a kernel";
         return Err(Error::Backend { what, reason });
@@ -143,14 +187,17 @@ fn issue(
     let params = launch.params();
     let mut few = [std::ptr::null_mut::<c_void>(); FEW];
     let mut many = Vec::new();
-    let slots = match few.get_mut(..params.len()) {
+    let hidden_ptrs = hidden.as_ref().map(Hidden::ptrs);
+    let hidden_ptrs = hidden_ptrs.iter().flatten().copied();
+    let count = params.len() + hidden_ptrs.clone().count();
+    let slots = match few.get_mut(..count) {
         Some(few) => few,
         None => {
-            many.resize(params.len(), std::ptr::null_mut());
+            many.resize(count, std::ptr::null_mut());
             &mut many[..]
         }
     };
-    for (slot, value) in slots.iter_mut().zip(params.slot_ptrs()) {
+    for (slot, value) in slots.iter_mut().zip(params.slot_ptrs().chain(hidden_ptrs)) {
         *slot = value.cast_mut().cast();
     }
     let (function, slots) = (entry.function.raw(), slots.as_mut_ptr());
@@ -159,9 +206,11 @@ fn issue(
     let none = std::ptr::null_mut();
     Ok(match geometry.mode() {
         // SAFETY: `slots` has the address of one value for each parameter of the entry, at least as long as the parameter:
-        // `fits` compared the launch's layout with the signature above, and program.rs the signature with the driver's own
-        // where the driver tells. The values are only read. Function and stream are live, borrowed here. What the kernel
-        // does to memory is the embedder's word: only `text_of` lets a program through (program.rs).
+        // `fits` compared the launch's layout with the signature above, the verifier that signature and what is hidden behind it with
+        // the text's, and program.rs the text's with the driver's own where the driver tells. The values are only read. Function
+        // and stream are live, borrowed here. What the kernel does to memory is the embedder's word, or it was verified to stay in
+        // the window of the region, which the launch holds as the lane holds the control block: only `text_of` lets a program
+        // through (program.rs).
         Mode::Plain => unsafe {
             sys::cuLaunchKernel(
                 function, gx, gy, gz, bx, by, bz, shared, stream, slots, none,
@@ -229,9 +278,19 @@ impl Flight {
             }
         }
         let signal = self.launch.signal();
-        // A kernel that runs as it is cannot be ended from outside: its caller is told, and what it uses stays held.
-        if let Some(reason) = self.watch.look(now, || signal.stop_requested()) {
-            signal.give_up(Error::Stopped(reason));
+        match self.watch.look(now, || signal.stop_requested()) {
+            None => {}
+            Some(Act::Stop) => {
+                if self.program.confined.is_some()
+                    && let Some(control) = stream.control()
+                    && let Err(error) = control.raise()
+                {
+                    // It ends at its deadline.
+                    tracing::error!(%error, "a kernel was not told to stop");
+                }
+            }
+            // It cannot be ended from outside: its caller is told, and what it uses stays held.
+            Some(Act::GiveUp(reason)) => signal.give_up(Error::Stopped(reason)),
         }
         None
     }
@@ -251,13 +310,34 @@ impl Flight {
             return Some(Err(error));
         }
         let lane = place.take()?;
-        match hand_over(&self.program, &self.launch, &lane) {
+        match hand_over(&self.program, &self.launch, &lane, self.watch.deadline) {
             Ok(()) => {
                 self.stage = Stage::Started(lane);
                 None
             }
             Err(error) => Some(Err(error)),
         }
+    }
+}
+
+impl Flight {
+    /// What a kernel that ran to its end says of it: a confined one may have been cut short, or have something to report.
+    fn said(&self) -> Result<(), Error> {
+        let (Some(verified), Stage::Started(lane)) = (&self.program.confined, &self.stage) else {
+            return Ok(());
+        };
+        let (Some(control), Some(region)) = (lane.stream().control(), self.launch.region()) else {
+            return Ok(());
+        };
+        control.lower()?;
+        control.block().outcome(&Known {
+            map: verified.map(),
+            geometry: self.launch.geometry(),
+            line: self.program.attributes.signature.line,
+            base: region.pointer(0),
+            window_bytes: region.spec().window_bytes,
+            told: self.watch.told(),
+        })
     }
 }
 
@@ -273,26 +353,47 @@ impl Job for Flight {
 
     /// Lets go of everything, then reports: whoever waited may use the launch again at once.
     fn end(self, outcome: Self::Outcome) {
+        let outcome = outcome.and_then(|()| self.said());
         let signal = Arc::clone(self.launch.signal());
         drop(self);
         signal.complete(outcome);
     }
 }
 
-/// When a launch's caller is told that it has not ended.
+/// What a kernel does when it is told to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manners {
+    /// It looks now and then whether it may go on.
+    EndsWhenTold,
+    /// It hears nothing.
+    RunsOn,
+}
+
+/// What is to be done about a launch that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    /// Its caller is told that it has not ended.
+    GiveUp(StopReason),
+    /// It is told to stop.
+    Stop,
+}
+
+/// When a launch is told to stop, and when its caller that it has not.
 #[derive(Clone, Copy, Debug)]
 struct Watch {
     deadline: Option<Instant>,
-    /// Until when one that was asked to stop may still end.
-    patience: Option<Instant>,
+    manners: Manners,
+    /// Why one that is to stop is, and until when it may still end.
+    stopping: Option<(StopReason, Instant)>,
     is_over: bool,
 }
 
 impl Watch {
-    fn new(deadline: Option<Instant>) -> Self {
+    fn new(deadline: Option<Instant>, manners: Manners) -> Self {
         Self {
             deadline,
-            patience: None,
+            manners,
+            stopping: None,
             is_over: false,
         }
     }
@@ -301,25 +402,36 @@ impl Watch {
         self.deadline.is_some_and(|deadline| now >= deadline)
     }
 
-    /// Why the caller should be told now; once.
-    fn look(&mut self, now: Instant, stop_requested: impl FnOnce() -> bool) -> Option<StopReason> {
+    /// Why it was told to stop, if it was.
+    fn told(&self) -> Option<StopReason> {
+        self.stopping.map(|(reason, _)| reason)
+    }
+
+    /// What is to be done now; each at most once. One that runs on is given up at its deadline, whatever else there is time for.
+    fn look(&mut self, now: Instant, stop_requested: impl FnOnce() -> bool) -> Option<Act> {
         if self.is_over {
             return None;
         }
-        let reason = if self.is_late(now) {
-            StopReason::Deadline
-        } else {
-            match self.patience {
-                Some(patience) if now >= patience => StopReason::Requested,
-                Some(_) => return None,
-                None => {
-                    self.patience = stop_requested().then(|| now + DRAIN);
-                    return None;
-                }
-            }
+        let is_late = self.is_late(now);
+        let given_up = match self.stopping {
+            _ if is_late && self.manners == Manners::RunsOn => Some(StopReason::Deadline),
+            Some((reason, patience)) if now >= patience => Some(reason),
+            Some(_) => return None,
+            None => None,
         };
-        self.is_over = true;
-        Some(reason)
+        if let Some(reason) = given_up {
+            self.is_over = true;
+            return Some(Act::GiveUp(reason));
+        }
+        let reason = if is_late {
+            StopReason::Deadline
+        } else if stop_requested() {
+            StopReason::Requested
+        } else {
+            return None;
+        };
+        self.stopping = Some((reason, now + DRAIN));
+        Some(Act::Stop)
     }
 }
 
@@ -352,37 +464,57 @@ impl Drop for Spinner {
 mod tests {
     use super::*;
 
+    const DEADLINE: Act = Act::GiveUp(StopReason::Deadline);
+    const REQUESTED: Act = Act::GiveUp(StopReason::Requested);
+
     #[test]
     fn a_launch_past_its_deadline_is_reported_once() {
         let now = Instant::now();
-        let mut watch = Watch::new(Some(now + DRAIN));
+        let mut watch = Watch::new(Some(now + DRAIN), Manners::RunsOn);
         assert!(!watch.is_late(now));
         assert_eq!(watch.look(now, || false), None);
-        assert_eq!(
-            watch.look(now + DRAIN, || false),
-            Some(StopReason::Deadline)
-        );
+        assert_eq!(watch.look(now + DRAIN, || false), Some(DEADLINE));
         assert_eq!(watch.look(now + 2 * DRAIN, || true), None);
     }
 
     #[test]
     fn a_launch_asked_to_stop_has_a_while_to_end_by_itself() {
+        for manners in [Manners::EndsWhenTold, Manners::RunsOn] {
+            let now = Instant::now();
+            let mut watch = Watch::new(None, manners);
+            assert_eq!(watch.look(now, || true), Some(Act::Stop));
+            assert_eq!(watch.told(), Some(StopReason::Requested));
+            assert_eq!(watch.look(now + DRAIN / 2, || true), None);
+            assert_eq!(watch.look(now + DRAIN, || true), Some(REQUESTED));
+            assert_eq!(watch.look(now + 3 * DRAIN, || true), None);
+        }
+    }
+
+    #[test]
+    fn a_confined_launch_past_its_deadline_is_told_to_stop_and_given_up_as_a_last_resort() {
         let now = Instant::now();
-        let mut watch = Watch::new(None);
-        assert_eq!(watch.look(now, || true), None);
-        assert_eq!(watch.look(now + DRAIN / 2, || true), None);
-        assert_eq!(
-            watch.look(now + DRAIN, || true),
-            Some(StopReason::Requested)
-        );
-        assert_eq!(watch.look(now + 3 * DRAIN, || true), None);
+        let mut watch = Watch::new(Some(now + DRAIN), Manners::EndsWhenTold);
+        assert_eq!(watch.told(), None);
+        assert_eq!(watch.look(now + DRAIN, || false), Some(Act::Stop));
+        assert_eq!(watch.told(), Some(StopReason::Deadline));
+        assert_eq!(watch.look(now + DRAIN * 3 / 2, || true), None);
+        assert_eq!(watch.look(now + 2 * DRAIN, || true), Some(DEADLINE));
+    }
+
+    #[test]
+    fn a_deadline_does_not_wait_for_a_launch_that_hears_nothing() {
+        let now = Instant::now();
+        let mut watch = Watch::new(Some(now + DRAIN / 2), Manners::RunsOn);
+        assert_eq!(watch.look(now, || true), Some(Act::Stop));
+        assert_eq!(watch.look(now + DRAIN / 2, || true), Some(DEADLINE));
     }
 
     #[test]
     fn a_launch_that_may_run_is_never_reported() {
-        let mut watch = Watch::new(None);
         let late = Instant::now() + Duration::from_secs(3600);
-        assert_eq!(watch.look(late, || false), None);
+        for manners in [Manners::EndsWhenTold, Manners::RunsOn] {
+            assert_eq!(Watch::new(None, manners).look(late, || false), None);
+        }
     }
 
     #[test]

@@ -106,6 +106,30 @@ fn line(log: &str) -> u32 {
     log.split("line ").skip(1).find_map(number).unwrap_or(1)
 }
 
+/// A log of the compiler about a confined text, with the lines of the guest's text in place of those that were made from them.
+pub(super) fn in_guest_lines(log: &str, lines: &[u32]) -> String {
+    const MARK: &str = "line ";
+    let mut parts = log.split(MARK);
+    let mut told = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        told += MARK;
+        let digits = part
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(part.len());
+        let (number, rest) = part.split_at(digits);
+        let guest = number
+            .parse::<usize>()
+            .ok()
+            .and_then(|line| lines.get(line.checked_sub(1)?));
+        match guest {
+            Some(&line) if line > 0 => told += &format!("{line}{rest}"),
+            Some(_) => told += &format!("{number} of the confined text{rest}"),
+            None => told += part,
+        }
+    }
+    told
+}
+
 /// Why the driver did not take a text: what its compiler says where that is known, else `None`.
 pub(super) fn refusal(failure: Failure, log: &str) -> Option<Error> {
     let said = if log.is_empty() {
@@ -153,6 +177,25 @@ mod tests {
             (O::CU_JIT_INFO_LOG_BUFFER, buffers[1]),
         ];
         assert_eq!(pairs, want);
+    }
+
+    #[test]
+    fn lines_of_a_confined_text_become_those_that_they_were_made_from() {
+        let told = |log| in_guest_lines(log, &[0, 7, 7, 12]);
+        assert_eq!(
+            told("ptxas, line 4; error: x; line 2, y"),
+            "ptxas, line 12; error: x; line 7, y"
+        );
+        assert_eq!(told("line 1; error"), "line 1 of the confined text; error");
+        for kept in [
+            "",
+            "no number of a line",
+            "line 0",
+            "line 5: past the end",
+            "line 99999999999999999999",
+        ] {
+            assert_eq!(told(kept), kept);
+        }
     }
 
     #[test]

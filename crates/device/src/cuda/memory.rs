@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use cust::sys::{self, CUdevice, CUmem_advise, CUmemAttach_flags};
 
+use super::backing::LEAD_BYTES;
 use super::context::Context;
 use super::error::{check, code};
 use super::staging::STAGE_BYTES;
@@ -46,6 +47,8 @@ pub(super) enum Place {
 /// An allocation. Frees may wait for kernels: only the reaper drops one that was in use.
 pub(super) struct Allocation {
     base: u64,
+    /// Bytes from the base that nothing uses: offsets begin behind them.
+    skipped: usize,
     bytes: usize,
     context: Arc<Context>,
 }
@@ -91,6 +94,7 @@ impl Allocation {
     fn made(context: &Arc<Context>, base: u64, bytes: usize) -> Self {
         Self {
             base,
+            skipped: 0,
             bytes,
             context: Arc::clone(context),
         }
@@ -98,14 +102,14 @@ impl Allocation {
 
     /// Where the device finds it.
     pub(super) fn address(&self) -> u64 {
-        self.base
+        self.base + self.skipped as u64
     }
 
     /// The device address of a range of this allocation.
-    fn at(&self, range: &Range<usize>) -> u64 {
+    pub(super) fn at(&self, range: &Range<usize>) -> u64 {
         let is_inside = range.start <= range.end && range.end <= self.bytes;
         assert!(is_inside, "a range lies in its allocation");
-        self.base + range.start as u64
+        self.address() + range.start as u64
     }
 
     /// Whose memory a place is, as the driver counts.
@@ -226,45 +230,71 @@ impl fmt::Debug for Allocation {
     }
 }
 
+/// How much is reserved for a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    /// Bytes in all.
+    pub(super) bytes: usize,
+    /// Where the byte [`LEAD_BYTES`] after the start lies: at a multiple of this, which takes as many of the bytes.
+    pub(super) align: usize,
+}
+
+impl Room {
+    /// For bytes that may lie anywhere.
+    pub(super) fn anywhere(bytes: usize) -> Self {
+        Self { bytes, align: 1 }
+    }
+
+    /// Bytes to leave out at the start of an allocation so that the window behind the lead is aligned.
+    fn skipped(self, base: usize) -> usize {
+        let window = base + LEAD_BYTES;
+        window.next_multiple_of(self.align) - window
+    }
+}
+
 /// Managed memory that the host reaches only where [`pages`](Self::pages) were opened. Kernels reach all of it.
 #[derive(Debug)]
 pub(super) struct Reservation {
     // Fields drop in this order: the mapping may not outlive what it maps.
     pages: Mapping,
     memory: Allocation,
-    bytes: usize,
+    room: Room,
 }
 
 impl Reservation {
-    /// Reserves `bytes`, all of them closed and zero. Enter the context first.
-    pub(super) fn make(context: &Arc<Context>, bytes: usize) -> Result<Self, Error> {
+    /// Reserves room, all of it closed and zero. Enter the context first.
+    pub(super) fn make(context: &Arc<Context>, room: Room) -> Result<Self, Error> {
         let failed = |reason: String| Error::Backend {
             what: "closing the pages of managed memory",
             reason,
         };
-        let memory = Allocation::managed(context, bytes)?;
+        let mut memory = Allocation::managed(context, room.bytes)?;
         let base = usize::try_from(memory.base).unwrap_or(0);
         if !base.is_multiple_of(page_bytes()) {
             return Err(failed("it does not begin with a page".into()));
         }
-        let base = HostAddr::from_ptr(std::ptr::with_exposed_provenance_mut(base));
-        let base = base.ok_or_else(|| failed("the host does not reach it".into()))?;
+        let start = HostAddr::from_ptr(std::ptr::with_exposed_provenance_mut(base));
+        let start = start.ok_or_else(|| failed("the host does not reach it".into()))?;
         // SAFETY: managed memory is mapped at its device address on the host too (CUDA driver API, "Unified Addressing"), from a
         // page bound to a page bound, until `memory` is dropped, which is after the mapping; and it is this value's own.
-        let pages = unsafe { Mapping::lent(base, memory.bytes) };
-        pages
-            .deny(0..memory.bytes)
+        let all = unsafe { Mapping::lent(start, memory.bytes) };
+        all.deny(0..memory.bytes)
             .map_err(|error| failed(error.to_string()))?;
+        memory.skipped = room.skipped(base);
+        memory.bytes -= memory.skipped;
+        let start = all.at(memory.skipped);
+        // SAFETY: as above: what is skipped are whole pages, since the lead and the alignment are. `all` is not used after.
+        let pages = unsafe { Mapping::lent(start, memory.bytes) };
         Ok(Self {
             pages,
             memory,
-            bytes,
+            room,
         })
     }
 
     /// What was asked for; a little more may be there.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
+    pub(super) fn room(&self) -> Room {
+        self.room
     }
 
     /// The host's side.
@@ -275,5 +305,34 @@ impl Reservation {
     /// The device's side.
     pub(super) fn memory(&self) -> &Allocation {
         &self.memory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_byte_behind_the_lead_is_aligned_and_no_more_is_skipped_than_it_takes() {
+        const ALIGN: usize = 4 << 30;
+        let room = Room {
+            bytes: 0,
+            align: ALIGN,
+        };
+        for base in [
+            ALIGN,
+            ALIGN - LEAD_BYTES,
+            ALIGN - LEAD_BYTES + 4096,
+            7 << 21,
+        ] {
+            let skipped = room.skipped(base);
+            assert!(
+                (base + skipped + LEAD_BYTES).is_multiple_of(ALIGN),
+                "{base:#x}"
+            );
+            assert!(skipped < ALIGN, "{base:#x}");
+        }
+        assert_eq!(room.skipped(ALIGN - LEAD_BYTES), 0);
+        assert_eq!(Room::anywhere(0).skipped(7 << 21), 0);
     }
 }

@@ -7,13 +7,17 @@
 mod adopted;
 mod backing;
 mod cache;
+mod clock;
+mod clock_kernel;
 mod context;
+mod control;
 mod core;
 mod device;
 mod error;
 mod exact;
 mod flight;
 mod jit;
+mod lines;
 mod memory;
 mod module;
 mod occupancy;
@@ -24,7 +28,9 @@ mod probe;
 mod program;
 mod reaper;
 mod spares;
+mod stack;
 mod staging;
+mod stops;
 mod stream;
 mod threads;
 mod workers;
@@ -37,8 +43,10 @@ use crate::device::Device;
 use crate::error::Error;
 
 pub use cache::CacheCounters;
-pub use device::{CudaDevice, GuestMemory};
+pub use device::CudaDevice;
 pub use probe::MemoryTraits;
+
+pub use crate::guest_memory::GuestMemory;
 
 /// Whether CUDA devices can be used, in one line for people: the driver's version, or why not.
 ///
@@ -77,10 +85,10 @@ pub fn device(ordinal: u32) -> Result<Arc<CudaDevice>, Error> {
     device_with(ordinal, GuestMemory::default())
 }
 
-/// As [`device`], with guest memory of a kind.
+/// As [`device()`], with guest memory of a kind.
 ///
 /// # Errors
-/// As [`device`].
+/// As [`device()`].
 pub fn device_with(ordinal: u32, memory: GuestMemory) -> Result<Arc<CudaDevice>, Error> {
     CudaDevice::open(ordinal, memory, || {
         let count = count()?;

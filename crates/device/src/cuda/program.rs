@@ -1,23 +1,27 @@
 //! From an admitted text to entries that are ready to launch: everything that can be asked, checked or put onto the device is, once,
 //! when the text is loaded.
 
+use std::borrow::Cow;
 use std::ffi::CString;
 use std::fmt::Write;
 use std::sync::Arc;
 
 use cust::sys::CUfunction_attribute as Attribute;
 use ptx::ast::{Item, Space, Statement};
-use ptx::{Admitted, Signature, Trust, Validated};
+use ptx::{Admitted, Signature, Trust, Validated, Verified};
 
 use super::core::Core;
 use super::jit::{self, Logs};
 use super::module::{Binary, Extent, Function, Image};
 use super::occupancy::Occupancy;
+use super::stack::{self, stack_bytes};
+use crate::confinement::Confinement;
 use crate::device::{Attributes, Module, Program};
 use crate::error::Error;
 use crate::launch::Launch;
 
-/// A loaded text: all its entries.
+/// A loaded text: all its entries, in the order in which it has them. Two guests whose confined texts are the same share it, whatever they
+/// called what is in it.
 #[derive(Debug)]
 pub(super) struct Loaded {
     entries: Vec<Arc<Entry>>,
@@ -27,28 +31,30 @@ pub(super) struct Loaded {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) function: Function,
+    /// As the text has it; that of a confined one ends in the hidden parameters.
     pub(super) attributes: Attributes,
     pub(super) occupancy: Occupancy,
 }
 
 /// The text of a program that may go to the driver as it is.
 ///
-/// This is the one place that decides. The device checks no access, so that only the embedder's word lets a kernel run.
-pub(super) fn text_of(program: &Admitted) -> Result<std::borrow::Cow<'_, str>, Error> {
-    match program.trust() {
-        Trust::Trusted => {}
-        Trust::Checked | Trust::Confined => {
-            let reason = "the CUDA device does not check what a kernel accesses; it runs kernels that the embedder vouches for";
-            return Err(Error::NotAvailable {
-                reason: reason.into(),
-            });
-        }
-    }
+/// This is the one place that decides. The device checks no access: either the text was verified to stay in its guest's memory, and then it is
+/// that text to the byte, or the embedder answers for it.
+pub(super) fn text_of(program: &Admitted) -> Result<Cow<'_, str>, Error> {
+    let refuse = |reason: &str| {
+        Err(Error::NotAvailable {
+            reason: reason.into(),
+        })
+    };
     let validated = program.program();
-    Ok(match validated.source() {
-        Some(text) => text.into(),
-        None => ptx::print(validated.module()).into(),
-    })
+    match (program.trust(), validated.source()) {
+        (Trust::Trusted | Trust::Confined, Some(text)) => Ok(text.into()),
+        (Trust::Trusted, None) => Ok(ptx::print(validated.module()).into()),
+        (Trust::Confined, None) => refuse("the text that was verified is not there"),
+        (Trust::Checked, _) => refuse(
+            "the CUDA device does not check what a kernel accesses; it runs kernels that are confined or that the embedder vouches for",
+        ),
+    }
 }
 
 /// Whether kernels can leave something behind in the module: then every load needs its own.
@@ -64,21 +70,29 @@ pub(super) fn has_state(program: &Validated) -> bool {
 }
 
 impl Loaded {
-    /// Compiles a text and makes its entries ready.
-    pub(super) fn load(core: &Core, text: &str, program: &Validated) -> Result<Self, Error> {
+    /// Compiles a text and makes its entries ready. `lines` are those of the guest's text that the lines of a confined one were made from.
+    pub(super) fn load(
+        core: &Core,
+        text: &str,
+        program: &Validated,
+        lines: Option<&[u32]>,
+    ) -> Result<Self, Error> {
         core.context.enter()?;
         let text = CString::new(text).map_err(|_| Error::Compile {
             log: "the text holds a NUL".into(),
         })?;
         let mut logs = Logs::new();
         let binary = Binary::load(&core.context, &text, &mut logs).map_err(|failure| {
-            let refusal = jit::refusal(failure, &logs.error());
+            let log = logs.error();
+            let log = lines.map_or(log.clone(), |lines| jit::in_guest_lines(&log, lines));
+            let refusal = jit::refusal(failure, &log);
             refusal.unwrap_or_else(|| core.context.error(failure))
         })?;
         tracing::debug!(log = logs.info(), "a module was loaded");
         let image = Image::new(binary, &core.reaper);
         let entries = program.entries().iter();
-        let entries = entries.map(|signature| Entry::ready(core, &image, signature).map(Arc::new));
+        let entries =
+            entries.map(|signature| Entry::ready(core, &image, signature, lines).map(Arc::new));
         Ok(Self {
             entries: entries.collect::<Result<_, _>>()?,
         })
@@ -86,13 +100,25 @@ impl Loaded {
 }
 
 impl Entry {
-    fn ready(core: &Core, image: &Arc<Image>, declared: &Signature) -> Result<Self, Error> {
+    fn ready(
+        core: &Core,
+        image: &Arc<Image>,
+        declared: &Signature,
+        lines: Option<&[u32]>,
+    ) -> Result<Self, Error> {
         let missing = |_| Error::EntryMissing {
             name: declared.entry.clone(),
             entries: "a NUL in a name".into(),
         };
         let name = CString::new(declared.entry.as_str()).map_err(missing)?;
         let function = image.function(&name)?;
+        let local_bytes = function.attribute(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?;
+        if let Some(lines) = lines {
+            // Before anything is set aside for it, which the device does for all threads that it can run, and for good.
+            let index = usize::try_from(declared.line).unwrap_or(0).wrapping_sub(1);
+            let line = lines.get(index).copied().unwrap_or(0);
+            stack::checked_frame(local_bytes, line)?;
+        }
         function.load_eagerly()?;
         let parameters = &declared.parameters;
         if let Some(found) = function.parameters(parameters.len() + 1)? {
@@ -112,7 +138,6 @@ impl Entry {
             .shared_bytes
             .saturating_sub(signature.static_shared_bytes);
         function.allow_dynamic_shared(dynamic)?;
-        let local_bytes = function.attribute(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?;
         if local_bytes > 0 {
             core.context.reserve_local(local_bytes)?;
         }
@@ -125,6 +150,7 @@ impl Entry {
             max_cooperative_blocks: occupancy.bound(1, 0, |threads, shared| {
                 function.resident_blocks(threads, shared)
             }),
+            confinement: None,
             signature,
         };
         Ok(Self {
@@ -165,33 +191,129 @@ fn same_parameters(
     })
 }
 
-/// A loaded text as the device's users see it.
+/// A loaded text as the device's users see it: under the names of its author.
 #[derive(Debug)]
 pub(super) struct CudaModule {
-    pub(super) core: Arc<Core>,
-    pub(super) loaded: Arc<Loaded>,
+    core: Arc<Core>,
+    entries: Vec<Named>,
+    confined: Option<Verified>,
+}
+
+/// An entry, and what its author calls it and knows of it.
+#[derive(Debug)]
+struct Named {
+    attributes: Attributes,
+    entry: Arc<Entry>,
+}
+
+impl CudaModule {
+    /// Enter the context first.
+    pub(super) fn new(
+        core: &Arc<Core>,
+        loaded: Arc<Loaded>,
+        confined: Option<&Verified>,
+    ) -> Result<Self, Error> {
+        let entries = match confined {
+            None => loaded.entries.iter().map(Named::as_written).collect(),
+            Some(verified) => {
+                let entries = verified.map().entries.iter().enumerate();
+                let named = entries.map(|(at, of)| {
+                    let entries = &loaded.entries;
+                    let is_it =
+                        |entry: &&Arc<Entry>| entry.attributes.signature.entry == of.printed;
+                    let entry = entries
+                        .iter()
+                        .find(is_it)
+                        .ok_or_else(|| missing(&of.printed, entries))?;
+                    Named::confined(core, verified, at, entry)
+                });
+                named.collect::<Result<_, _>>()?
+            }
+        };
+        Ok(Self {
+            core: Arc::clone(core),
+            entries,
+            confined: confined.cloned(),
+        })
+    }
+}
+
+fn missing(name: &str, entries: &[Arc<Entry>]) -> Error {
+    Error::EntryMissing {
+        name: name.into(),
+        entries: list(
+            entries
+                .iter()
+                .map(|entry| entry.attributes.signature.entry.as_str()),
+        ),
+    }
+}
+
+impl Named {
+    fn as_written(entry: &Arc<Entry>) -> Self {
+        Self {
+            attributes: entry.attributes.clone(),
+            entry: Arc::clone(entry),
+        }
+    }
+
+    /// The entry at a position of a confined program. The verifier has seen that it takes what its guest declared and the hidden parameters
+    /// behind that; the stack is made large enough here.
+    fn confined(
+        core: &Core,
+        verified: &Verified,
+        at: usize,
+        entry: &Arc<Entry>,
+    ) -> Result<Self, Error> {
+        let (of, text) = (&verified.map().entries[at], &entry.attributes);
+        let depth = verified.needs(at).call_depth;
+        let bytes = stack_bytes(verified.program().module(), depth, text.local_bytes);
+        let (name, line) = (&of.signature.entry, of.signature.line);
+        let bytes = stack::checked(bytes, name, line, depth)?;
+        if bytes > text.local_bytes {
+            core.context.reserve_local(bytes)?;
+        }
+        Ok(Self {
+            attributes: Attributes {
+                confinement: Some(Confinement::of(verified, at)),
+                signature: Signature {
+                    static_shared_bytes: text.signature.static_shared_bytes,
+                    ..of.signature.clone()
+                },
+                ..text.clone()
+            },
+            entry: Arc::clone(entry),
+        })
+    }
 }
 
 impl Module for CudaModule {
     fn entry(&self, name: &str) -> Result<Arc<dyn Program>, Error> {
-        let entries = &self.loaded.entries;
-        let found = entries
-            .iter()
-            .find(|entry| entry.attributes.signature.entry == name);
-        match found {
-            Some(entry) => Ok(Arc::new(CudaProgram {
+        let entries = &self.entries;
+        let is_it = |named: &&Named| named.attributes.signature.entry == name;
+        match entries.iter().find(is_it) {
+            Some(named) => Ok(Arc::new(CudaProgram {
                 core: Arc::clone(&self.core),
-                entry: Arc::clone(entry),
+                entry: Arc::clone(&named.entry),
+                attributes: named.attributes.clone(),
+                confined: self.confined.clone(),
             })),
-            None => Err(Error::EntryMissing {
-                name: name.into(),
-                entries: list(
-                    entries
-                        .iter()
-                        .map(|entry| entry.attributes.signature.entry.as_str()),
-                ),
-            }),
+            None => {
+                let names = entries
+                    .iter()
+                    .map(|named| named.attributes.signature.entry.as_str());
+                Err(Error::EntryMissing {
+                    name: name.into(),
+                    entries: list(names),
+                })
+            }
         }
+    }
+
+    fn globals(&self) -> Option<&ptx::Globals> {
+        self.confined
+            .as_ref()
+            .map(|verified| &verified.map().globals)
     }
 }
 
@@ -217,11 +339,14 @@ fn list<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
 pub(super) struct CudaProgram {
     pub(super) core: Arc<Core>,
     pub(super) entry: Arc<Entry>,
+    /// As its author declared it.
+    pub(super) attributes: Attributes,
+    pub(super) confined: Option<Verified>,
 }
 
 impl Program for CudaProgram {
     fn attributes(&self) -> &Attributes {
-        &self.entry.attributes
+        &self.attributes
     }
 
     fn launch(self: Arc<Self>, launch: Arc<Launch>) {

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use super::backing::prepared;
 use super::context::Context;
-use super::memory::{Allocation, Reservation};
+use super::memory::{Allocation, Reservation, Room};
 use super::module::Binary;
 use super::pinned::Pinned;
 use super::spares::{Spare, Spares};
@@ -78,9 +78,9 @@ impl Reaper {
         }
     }
 
-    /// A reservation of `bytes` that is ready, best one that is open as far as asked for.
-    pub(super) fn spare(&self, bytes: usize, open_bytes: usize) -> Option<Spare> {
-        self.spares.take(bytes, open_bytes)
+    /// A reservation of that room that is ready, best one that is open as far as asked for.
+    pub(super) fn spare(&self, room: Room, open_bytes: usize) -> Option<Spare> {
+        self.spares.take(room, open_bytes)
     }
 
     /// Keeps a reservation for the next region. Its charge ends, or is for the one that makes room until that is freed.
@@ -122,11 +122,11 @@ fn reap(
                 charge,
                 open_bytes,
             } => {
-                let bytes = reservation.bytes();
+                let room = reservation.room();
                 drop(reservation);
                 drop(charge);
                 if left <= MOST_WAITING {
-                    replace(bytes, open_bytes, context, spares);
+                    replace(room, open_bytes, context, spares);
                 }
             }
             Garbage::Spare(spare, charge) => {
@@ -141,13 +141,13 @@ fn reap(
 
 /// Makes a reservation in place of one that was freed: that is quicker than clearing the old one where kernels may have written
 /// anywhere, and gives its memory back.
-fn replace(bytes: usize, open_bytes: usize, context: &Arc<Context>, spares: &Spares) {
+fn replace(room: Room, open_bytes: usize, context: &Arc<Context>, spares: &Spares) {
     if !spares.have_room() {
         return;
     }
     let made = context
         .enter()
-        .and_then(|()| prepared(context, bytes, open_bytes));
+        .and_then(|()| prepared(context, room, open_bytes));
     match made {
         // There may be no room by now.
         Ok(spare) => drop(spares.keep(spare)),

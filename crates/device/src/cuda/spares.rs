@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::memory::Reservation;
+use super::memory::{Reservation, Room};
 
 /// Spares at most. No region is charged for them: they come on top of what regions may reserve.
 const MOST: usize = 16;
@@ -23,10 +23,10 @@ pub(super) struct Spare {
 pub(super) struct Spares(Mutex<Vec<Spare>>);
 
 impl Spares {
-    /// A spare of `bytes`, best one that is open as far as asked for.
-    pub(super) fn take(&self, bytes: usize, open_bytes: usize) -> Option<Spare> {
+    /// A spare of that room, best one that is open as far as asked for.
+    pub(super) fn take(&self, room: Room, open_bytes: usize) -> Option<Spare> {
         let mut spares = self.lock();
-        let fits = |spare: &Spare| spare.reservation.bytes() == bytes;
+        let fits = |spare: &Spare| spare.reservation.room() == room;
         let best = spares
             .iter()
             .rposition(|spare| fits(spare) && spare.open_bytes == open_bytes);

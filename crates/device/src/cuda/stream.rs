@@ -4,15 +4,18 @@
 
 use std::ffi::{c_uint, c_void};
 use std::fmt;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use cust::sys::{self, CUstream, CUstream_flags};
 
 use super::context::Context;
-use super::error::{check, code};
+use super::control::Control;
+use super::error::{check, check_number, code};
+use super::lines::Line;
+use super::memory::Allocation;
 use super::staging::Staging;
+use super::stops::Stop;
 use crate::error::Error;
 
 /// Whether what was put on a stream has ended.
@@ -28,6 +31,7 @@ pub(super) enum Progress {
 pub(super) struct Stream {
     raw: CUstream,
     mark: Option<Mark>,
+    control: Option<Control>,
     stage: Option<Staging>,
     context: Arc<Context>,
 }
@@ -39,14 +43,26 @@ unsafe impl Sync for Stream {}
 
 impl Stream {
     fn new(context: &Arc<Context>) -> Result<Self, Error> {
+        const ORDINARY: i32 = 0;
+        Self::with_priority(context, ORDINARY)
+    }
+
+    /// A stream whose work goes before that of others. Enter the context first.
+    pub(super) fn urgent(context: &Arc<Context>) -> Result<Self, Error> {
+        // The driver takes the nearest that there is.
+        Self::with_priority(context, i32::MIN)
+    }
+
+    fn with_priority(context: &Arc<Context>, priority: i32) -> Result<Self, Error> {
         let mut raw = std::ptr::null_mut();
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: `raw` is a live place for one handle; 0 is the default priority.
-        let result = unsafe { sys::cuStreamCreateWithPriority(&raw mut raw, flags, 0) };
+        // SAFETY: `raw` is a live place for one handle.
+        let result = unsafe { sys::cuStreamCreateWithPriority(&raw mut raw, flags, priority) };
         context.check("making a CUDA stream", result)?;
         Ok(Self {
             raw,
             mark: None,
+            control: None,
             stage: None,
             context: Arc::clone(context),
         })
@@ -70,6 +86,25 @@ impl Stream {
     /// Whether all before the mark has ended without a fault. Asks no driver.
     pub(super) fn has_passed_mark(&self) -> bool {
         self.mark.as_ref().is_some_and(Mark::is_passed)
+    }
+
+    /// Has the stream write a word of an allocation when all that was put on it so far has ended. Enter the context first.
+    pub(super) fn write(
+        &self,
+        Writer(write): Writer,
+        to: &Allocation,
+        at: usize,
+        value: u32,
+    ) -> Result<(), Error> {
+        let at = to.at(&(at..at + size_of::<u32>()));
+        // SAFETY: the stream is live, and the word lies in the allocation (`at`), which waits for the stream when it is freed.
+        let result = unsafe { write(self.raw, at, value, WRITE_DEFAULT) };
+        check_number("writing a word", result).map_err(|failure| self.context.error(failure))
+    }
+
+    /// The control block for a confined kernel on this stream; `None` where there is no memory for such.
+    pub(super) fn control(&self) -> Option<&Control> {
+        self.control.as_ref()
     }
 
     /// The handle, valid as long as this value lives.
@@ -114,11 +149,30 @@ impl fmt::Debug for Stream {
 /// `cuStreamWriteValue32_v2`, which drivers before CUDA 11.7 lack.
 type WriteValue = unsafe extern "C" fn(CUstream, u64, u32, c_uint) -> u32;
 
-/// A number that goes up, and the word where a stream writes it.
+/// By default the driver has everything that came before seen by all before the word is written.
+const WRITE_DEFAULT: c_uint = 0;
+
+/// The driver's way to have a stream write a word.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Writer(WriteValue);
+
+impl Writer {
+    fn find() -> Option<Self> {
+        let write = cuda_driver::symbol(c"cuStreamWriteValue32_v2")?;
+        // SAFETY: the driver's function of that name, which cuda.h declares so; its result is an integer of 32 bits.
+        Some(Self(unsafe {
+            std::mem::transmute::<*const c_void, WriteValue>(write)
+        }))
+    }
+}
+
+/// The word of a line where its stream writes, behind the control block.
+const MARK_WORD: usize = 8;
+
+/// A number that goes up, and where a stream writes it.
 struct Mark {
-    words: Arc<Words>,
-    index: usize,
-    write: WriteValue,
+    line: Line,
+    writer: Writer,
     /// The number that was put last, or was to be.
     number: AtomicU32,
     is_put: AtomicBool,
@@ -127,107 +181,47 @@ struct Mark {
 impl Mark {
     fn put(&self, stream: CUstream) {
         let number = self.number.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let at = self.words.device + (self.index * LINE_BYTES) as u64;
-        // By default the driver has everything that came before seen by all before the word is written.
-        const DEFAULT: c_uint = 0;
+        let at = self.line.device_address() + 8 * MARK_WORD as u64;
         // SAFETY: the stream is live, and the word, which the device may write, is freed after it. No other stream writes it.
-        let result = unsafe { (self.write)(stream, at, number, DEFAULT) };
+        let result = unsafe { (self.writer.0)(stream, at, number, WRITE_DEFAULT) };
         self.is_put.store(result == 0, Ordering::Relaxed);
     }
 
     fn is_passed(&self) -> bool {
+        // Of the word, the stream writes the low half; the other one stays zero.
+        let written = || self.line.words()[MARK_WORD].load(Ordering::Acquire);
         self.is_put.load(Ordering::Relaxed)
-            && self.words.word(self.index).load(Ordering::Acquire)
-                == self.number.load(Ordering::Relaxed)
+            && written() == u64::from(self.number.load(Ordering::Relaxed))
     }
 }
 
-/// Words of the host's memory that the device reaches, each in a cache line of its own.
-struct Words {
-    base: NonNull<AtomicU32>,
-    device: u64,
-    count: usize,
-    context: Arc<Context>,
-}
-
-// SAFETY: the words are atomic, and the memory is this value's own.
-unsafe impl Send for Words {}
-// SAFETY: as above.
-unsafe impl Sync for Words {}
-
-/// Two lines of 64 bytes, which processors fetch together.
-const LINE_BYTES: usize = 128;
-
-impl Words {
-    /// Allocates words of zero. Enter the context first.
-    fn allocate(context: &Arc<Context>, count: usize) -> Result<Arc<Self>, Error> {
-        const DEVICE_MAPPED: c_uint = 2;
-        let mut base = std::ptr::null_mut::<c_void>();
-        // SAFETY: `base` is a live place for one address.
-        let result =
-            unsafe { sys::cuMemHostAlloc(&raw mut base, count * LINE_BYTES, DEVICE_MAPPED) };
-        let what = "allocating memory of the host";
-        context.check(what, result)?;
-        let base = NonNull::new(base).ok_or_else(|| Error::Backend {
-            what,
-            reason: "there is none".into(),
-        })?;
-        // From here on dropping it frees the memory.
-        let mut words = Self {
-            base: base.cast(),
-            device: 0,
-            count,
-            context: Arc::clone(context),
-        };
-        // SAFETY: the bytes were allocated above, and nothing else knows of them yet.
-        unsafe { base.cast::<u8>().write_bytes(0, count * LINE_BYTES) };
-        // SAFETY: `device` is a live place for one address, and the memory was just allocated.
-        let result =
-            unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut words.device, base.as_ptr(), 0) };
-        context.check("finding memory of the host", result)?;
-        Ok(Arc::new(words))
-    }
-
-    fn word(&self, index: usize) -> &AtomicU32 {
-        assert!(index < self.count, "each stream has a word");
-        // SAFETY: the index is below the count of lines that were allocated, just checked.
-        let word = unsafe { self.base.byte_add(index * LINE_BYTES) };
-        // SAFETY: the word is aligned, was zeroed, and lives as long as `self`; host and device access it atomically only.
-        unsafe { word.as_ref() }
-    }
-}
-
-impl Drop for Words {
-    fn drop(&mut self) {
-        self.context.give_back("freeing memory of the host", || {
-            // SAFETY: this value's own allocation. Streams that write to it hold it, and the driver lets what is on them end.
-            unsafe { sys::cuMemFreeHost(self.base.as_ptr().cast()) }
-        });
-    }
-}
-
-/// Gives each stream a mark, if the driver can write them: waiting for one costs less than asking the driver again and again, and
-/// keeps no lock of the driver from others. Enter the context first.
-fn give_marks(context: &Arc<Context>, streams: &mut [Stream]) -> Result<(), Error> {
-    let Some(address) = cuda_driver::symbol(c"cuStreamWriteValue32_v2") else {
-        return Ok(());
+/// Gives each stream a control block, and a mark if the driver can write them: waiting for one costs less than asking the driver again
+/// and again, and keeps no lock of the driver from others. Enter the context first.
+fn give_lines(context: &Arc<Context>, streams: &mut [Stream]) -> Result<(), Error> {
+    let lines = Line::allocate(context, streams.len())?;
+    let writer = Writer::find();
+    let mut stops = match writer {
+        Some(writer) => Some(Stop::allocate(context, writer, streams.len())?),
+        None => None,
     };
-    // SAFETY: the driver's function of that name, which cuda.h declares so; its result is an integer of 32 bits.
-    let write = unsafe { std::mem::transmute::<*const c_void, WriteValue>(address) };
-    let words = Words::allocate(context, streams.len())?;
-    for (index, stream) in streams.iter_mut().enumerate() {
+    let mut writes_marks = true;
+    for (line, stream) in lines.zip(streams) {
+        let stop = stops.as_mut().and_then(Iterator::next);
+        stream.control = Some(Control::new(line.clone(), stop));
+        let Some(writer) = writer.filter(|_| writes_marks) else {
+            continue;
+        };
         stream.mark = Some(Mark {
-            words: Arc::clone(&words),
-            index,
-            write,
+            line,
+            writer,
             number: AtomicU32::new(0),
             is_put: AtomicBool::new(false),
         });
         stream.put_mark();
         if !stream.is_marked() {
             stream.mark = None;
+            writes_marks = false;
             tracing::debug!("the driver writes no marks");
-            break;
         }
     }
     Ok(())
@@ -297,8 +291,8 @@ impl Lanes {
             streams.collect::<Result<Vec<_>, _>>()
         };
         let (mut launches, mut copies) = (streams(LAUNCH_LANES)?, streams(COPY_LANES)?);
-        if let Err(error) = give_marks(context, &mut launches) {
-            tracing::debug!(%error, "launches are waited for by asking the driver");
+        if let Err(error) = give_lines(context, &mut launches) {
+            tracing::warn!(%error, "launches are waited for by asking the driver, and no confined ones are possible");
         }
         for stream in &mut copies {
             match Staging::allocate(context) {
@@ -464,6 +458,7 @@ mod tests {
             let streams = (0..count).map(|_| Stream {
                 raw: std::ptr::null_mut(),
                 mark: None,
+                control: None,
                 stage: None,
                 context: Arc::clone(&context),
             });

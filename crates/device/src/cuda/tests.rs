@@ -54,7 +54,7 @@ fn a_lost_device_answers_without_asking_the_driver() {
     };
     let refused = Region::on(&table, spec, 0, |charge| {
         let backing =
-            backing::ManagedBacking::reserve(&lanes, &reaper, backing::Fresh::Zero, charge, 0)?;
+            backing::ManagedBacking::reserve(&lanes, &reaper, backing::Fresh::Zero, charge, spec)?;
         Ok(Box::new(backing))
     });
     assert_eq!(refused.unwrap_err(), want);

@@ -1,6 +1,7 @@
-use ptx::PointerParameter;
+use ptx::{PointerParameter, Signature, WindowForm};
 
 use super::*;
+use crate::confinement::Confinement;
 use crate::error::Error;
 use crate::region::{RegionSpec, RegionTable};
 
@@ -67,6 +68,7 @@ fn store_signature() -> Signature {
 fn attributes(signature: Signature) -> Attributes {
     Attributes {
         signature,
+        confinement: None,
         max_threads_per_block: 1024,
         registers: 0,
         local_bytes: 0,
@@ -79,7 +81,8 @@ fn pointer() -> Value<'static> {
 }
 
 fn given(values: &[Value<'_>], signature: &Signature) -> Result<(), Error> {
-    Arguments::new(values, signature, IntegerPointers::Refuse).map(|_| ())
+    let kernel = attributes(signature.clone());
+    Arguments::new(values, &kernel, IntegerPointers::Refuse).map(|_| ())
 }
 
 fn mismatch(index: usize, declared: &str, given: &str) -> Result<(), Error> {
@@ -383,7 +386,8 @@ fn parameters_marked_as_pointers_take_pointers() {
         align: 4,
     });
     let seven = Value::U32(7);
-    let check = |first, integers| Arguments::new(&[first, seven], &signature, integers).map(|_| ());
+    let kernel = attributes(signature);
+    let check = |first, integers| Arguments::new(&[first, seven], &kernel, integers).map(|_| ());
     for integers in [IntegerPointers::Refuse, IntegerPointers::Accept] {
         assert_eq!(check(pointer(), integers), Ok(()));
         let bytes = Value::Bytes(&[0; 8]);
@@ -417,7 +421,8 @@ fn prepare(
     region: Option<Arc<Region>>,
 ) -> Result<(), Error> {
     let geometry = on_device([3, 1, 1], [1, 1, 1], 0).unwrap();
-    let arguments = Arguments::new(values, signature, IntegerPointers::Refuse).unwrap();
+    let kernel = attributes(signature.clone());
+    let arguments = Arguments::new(values, &kernel, IntegerPointers::Refuse).unwrap();
     Launch::prepare(slot, geometry, arguments, region, LaunchControl::default())
 }
 
@@ -571,4 +576,74 @@ fn a_slot_is_used_again_once_the_device_has_let_go() {
     prepare(&mut slot, &values, &signature, None).unwrap();
     assert_eq!(Arc::as_ptr(&slot), first);
     assert!(slot.region().is_none());
+}
+
+/// A window of 1 MiB, and one of 4 GiB.
+fn windows() -> [Arc<Region>; 2] {
+    let whole = RegionSpec {
+        window_bytes: 1 << 32,
+        initial_bytes: 1 << 16,
+        maximum_bytes: 1 << 32,
+        reserved_bytes: 0,
+        guard_bytes: 0,
+    };
+    [
+        region(),
+        Region::anonymous(&RegionTable::new(u64::MAX), whole).unwrap(),
+    ]
+}
+
+#[test]
+fn a_confined_kernel_runs_on_the_windows_that_it_is_confined_to() {
+    let [small, whole] = windows();
+    assert_eq!(small.form(), Some(WindowForm::Masked));
+    assert_eq!(whole.form(), Some(WindowForm::Whole));
+    let geometry = on_device([1; 3], [1; 3], 0).unwrap();
+    let check = |form, region: Option<&Arc<Region>>| {
+        let kernel = Attributes {
+            confinement: Some(Confinement::made_up(form, None)),
+            ..attributes(signature(&[]))
+        };
+        let arguments = Arguments::new(&[], &kernel, IntegerPointers::Refuse).unwrap();
+        let control = LaunchControl::default();
+        Launch::prepare(
+            &mut Arc::default(),
+            geometry,
+            arguments,
+            region.cloned(),
+            control,
+        )
+    };
+    assert_eq!(check(WindowForm::Masked, Some(&small)), Ok(()));
+    assert_eq!(check(WindowForm::Masked, Some(&whole)), Ok(()));
+    assert_eq!(check(WindowForm::Whole, Some(&whole)), Ok(()));
+    for (form, region, says) in [
+        (WindowForm::Whole, Some(&small), "a window of 4 GiB"),
+        (WindowForm::Whole, None, "a whole window of this device"),
+        (WindowForm::Masked, None, "a whole window of this device"),
+    ] {
+        let refused = check(form, region).unwrap_err();
+        assert!(matches!(refused, Error::NotAvailable { .. }), "{refused:?}");
+        assert!(refused.to_string().contains(says), "{refused}");
+    }
+}
+
+#[test]
+fn a_confined_kernel_is_told_what_its_shared_memory_became() {
+    let kernel = Attributes {
+        confinement: Some(Confinement::made_up(WindowForm::Masked, Some((64, 0)))),
+        ..attributes(store_signature())
+    };
+    let check = |bytes| {
+        let geometry = Geometry::new([1; 3], [1; 3], bytes, Mode::Plain, &LIMITS, Some(&kernel));
+        geometry.map(|geometry| geometry.shared_bytes())
+    };
+    assert_eq!(check(100), Ok(128 + 63));
+    let want = Error::SharedBytesConfined {
+        given: 200_000,
+        dynamic: (1 << 18) + 63,
+        fixed: 0,
+        limit: LIMITS.shared_bytes,
+    };
+    assert_eq!(check(200_000), Err(want));
 }

@@ -428,3 +428,22 @@ fn the_numbers_cover_what_the_window_covers() {
 fn a_window_of_its_own_serves_confined_kernels() {
     assert!(region().serves_confined());
 }
+
+#[test]
+fn variables_of_a_module_are_carved_with_their_addresses_filled_in() {
+    let region = region();
+    let mut globals = ptx::Globals::default();
+    assert!(Carved::for_globals(&region, &globals).unwrap().is_none());
+    globals.image = vec![7; 24];
+    globals.image[8..16].copy_from_slice(&16_u64.to_le_bytes());
+    globals.addresses = vec![8];
+    let carved = Carved::for_globals(&region, &globals).unwrap().unwrap();
+    let mut found = [0; 24];
+    carved.read(0, &mut found).unwrap();
+    let address = (carved.start() + 16).to_le_bytes();
+    assert_eq!(found, [[7; 8], address, [7; 8]].concat()[..]);
+
+    globals.addresses = vec![17];
+    let refused = Carved::for_globals(&region, &globals).unwrap_err();
+    assert!(matches!(refused, Error::Backend { .. }), "{refused}");
+}

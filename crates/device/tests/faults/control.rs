@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use device::{Error, LaunchControl, Program, StopReason, Trap, TrapKind, Value};
 
-use crate::harness::{Case, Rig, Shape, every, isolating, kernels, line_of};
+use crate::harness::{Case, Rig, Shape, as_it_is, isolating, kernels, line_of};
 use crate::{check_alive, trap_of};
 
 pub(crate) const CASES: &[Case] = &[
@@ -21,7 +21,7 @@ pub(crate) const CASES: &[Case] = &[
         "control::a_barrier_of_more_threads_than_there_are_deadlocks",
         a_barrier_too_large,
     ),
-    every(
+    as_it_is(
         "control::threads_that_left_count_as_arrived",
         threads_that_left_count_as_arrived,
     ),
@@ -33,7 +33,7 @@ pub(crate) const CASES: &[Case] = &[
         "control::an_endless_loop_ends_at_its_deadline",
         an_endless_loop_ends_at_its_deadline,
     ),
-    every(
+    as_it_is(
         "control::recursion_within_the_limit",
         recursion_within_the_limit,
     ),
@@ -145,6 +145,7 @@ fn an_endless_loop_ends_with_its_budget(rig: &Rig) {
             let control = LaunchControl {
                 time: None,
                 budget: Some(budget),
+                ..LaunchControl::default()
             };
             assert_eq!(stopped(rig, entry, control), StopReason::Budget, "{budget}");
         }
@@ -158,6 +159,7 @@ fn an_endless_loop_ends_at_its_deadline(rig: &Rig) {
         let control = LaunchControl {
             time: Some(time),
             budget: None,
+            ..LaunchControl::default()
         };
         assert_eq!(stopped(rig, entry, control), StopReason::Deadline);
         assert!(begun.elapsed() >= time);

@@ -1,13 +1,14 @@
-//! The backends that every test body runs on. One that is not there is reported as ignored, by
-//! name; with `WASI_CUDA_REQUIRE_GPU=1` its absence is a failure.
+//! The backends that every test body runs on: each device, with texts as they are and confined in each way. One that is not there
+//! is reported as ignored, by name; with `WASI_CUDA_REQUIRE_GPU=1` its absence is a failure.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use device::{Device, Error, Selector};
 use libtest_mimic::{Arguments, Trial};
+use ptx::{ConfineOptions, Level, WindowForm};
 
-use super::Rig;
+use super::{Admission, Rig};
 
 /// A test: its name and its body, which panics where it fails.
 #[derive(Clone, Copy)]
@@ -22,6 +23,7 @@ pub(crate) struct Case {
 enum On {
     Every,
     Isolating,
+    AsItIs,
 }
 
 /// A test for every backend.
@@ -33,8 +35,8 @@ pub(crate) const fn every(name: &'static str, body: fn(&Rig)) -> Case {
     }
 }
 
-/// A test for backends that keep a kernel to its own memory and report its faults. Where nothing is checked, a fault
-/// ends the device for the whole process.
+/// A test for backends that stop a kernel at its first fault and report it. Where nothing is checked, a fault ends the device for
+/// the whole process; where kernels are confined, most are none.
 pub(crate) const fn isolating(name: &'static str, body: fn(&Rig)) -> Case {
     Case {
         name,
@@ -43,7 +45,16 @@ pub(crate) const fn isolating(name: &'static str, body: fn(&Rig)) -> Case {
     }
 }
 
-/// Every backend that there is, and each GPU beyond the first. One more is one more line here.
+/// A test for backends that are given texts as they are: of what cannot be confined, or is another thing then.
+pub(crate) const fn as_it_is(name: &'static str, body: fn(&Rig)) -> Case {
+    Case {
+        name,
+        body,
+        on: On::AsItIs,
+    }
+}
+
+/// Every device that there is, and each GPU beyond the first. One more is one more line here.
 fn selectors() -> Vec<(String, Selector)> {
     // No GPU, or a driver that does not work, is for opening the first one to say.
     let gpus = device::cuda::devices().map_or(0, |names| names.len());
@@ -56,25 +67,57 @@ fn selectors() -> Vec<(String, Selector)> {
     first.into_iter().chain(further).collect()
 }
 
+/// How texts are let onto each device. One more is one more line here.
+fn admissions() -> [(&'static str, Admission); 5] {
+    let confined = |level, window| {
+        Admission::Confined(ConfineOptions {
+            level,
+            window,
+            clear_shared: true,
+        })
+    };
+    [
+        ("", Admission::AsTheyAre),
+        ("_confined", confined(Level::Confined, WindowForm::Whole)),
+        (
+            "_confined_masked",
+            confined(Level::Confined, WindowForm::Masked),
+        ),
+        ("_trapping", confined(Level::Trapping, WindowForm::Whole)),
+        (
+            "_trapping_masked",
+            confined(Level::Trapping, WindowForm::Masked),
+        ),
+    ]
+}
+
 struct Backend {
     name: String,
     device: Result<Arc<dyn Device>, Error>,
+    admission: Admission,
 }
 
 impl Backend {
-    fn open((name, selector): (String, Selector)) -> Self {
-        Self {
-            name,
-            device: device::open(selector),
-        }
+    fn open((name, selector): (String, Selector)) -> Vec<Self> {
+        let device = device::open(selector);
+        let backend = |(suffix, admission)| Self {
+            name: format!("{name}{suffix}"),
+            device: device.clone(),
+            admission,
+        };
+        admissions().map(backend).into()
     }
 
     fn trial(&self, case: Case) -> Trial {
         let name = format!("{}::{}", self.name, case.name);
         match &self.device {
             Ok(device) => {
-                let rig = Rig::new(Arc::clone(device));
-                let is_meant = case.on == On::Every || rig.isolates();
+                let rig = Rig::with(Arc::clone(device), self.admission);
+                let is_meant = match case.on {
+                    On::Every => true,
+                    On::Isolating => rig.isolates(),
+                    On::AsItIs => rig.takes_texts_as_they_are(),
+                };
                 let trial = Trial::test(name, move || {
                     (case.body)(&rig);
                     Ok(())
@@ -82,7 +125,7 @@ impl Backend {
                 if is_meant {
                     trial
                 } else {
-                    trial.with_kind("unchecked").with_ignored_flag(true)
+                    trial.with_kind("not here").with_ignored_flag(true)
                 }
             }
             Err(error) => {
@@ -101,9 +144,9 @@ impl Backend {
 /// Runs the cases on every backend.
 pub(crate) fn run(cases: &[Case]) -> ExitCode {
     let arguments = Arguments::from_args();
-    let backends: Vec<_> = selectors().into_iter().map(Backend::open).collect();
+    let backends: Vec<_> = selectors().into_iter().flat_map(Backend::open).collect();
     for backend in &backends {
-        if let Err(error) = &backend.device {
+        if let (Err(error), Admission::AsTheyAre) = (&backend.device, backend.admission) {
             eprintln!("{}: {error}", backend.name);
         }
     }

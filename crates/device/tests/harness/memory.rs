@@ -3,9 +3,12 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use device::{Device, DeviceKind, Region, RegionSpec, Value};
+use device::{Carved, Device, DeviceKind, MAX_WINDOW_BYTES, Region, RegionSpec, Value};
+use ptx::{Globals, WindowForm};
+
+use super::Admission;
 
 const WINDOW_BYTES: u64 = 64 << 20;
 const INITIAL_BYTES: u64 = 4 << 20;
@@ -91,28 +94,35 @@ pub(crate) struct Memory {
     /// Bytes in use, from 0; zeroes follow.
     end: usize,
     placed: Vec<Range<usize>>,
+    /// Variables of modules that kernels of this memory were launched from, with what they were at first.
+    variables: Mutex<Vec<(Globals, Carved)>>,
 }
 
 impl Memory {
-    /// Memory that kernels of `device` can address.
-    pub(crate) fn new(device: &dyn Device) -> Self {
+    /// Memory that kernels of `device` can address, when they are let onto it so.
+    pub(crate) fn new(device: &dyn Device, admission: Admission) -> Self {
+        let window_bytes = match admission {
+            Admission::Confined(options) if options.window == WindowForm::Whole => MAX_WINDOW_BYTES,
+            Admission::Confined(_) | Admission::AsTheyAre => WINDOW_BYTES,
+        };
         let spec = RegionSpec {
-            window_bytes: WINDOW_BYTES,
+            window_bytes,
             initial_bytes: INITIAL_BYTES,
             maximum_bytes: WINDOW_BYTES,
-            reserved_bytes: WINDOW_BYTES,
+            reserved_bytes: window_bytes,
             guard_bytes: GUARD_BYTES,
         };
         let region = device.new_region(spec).expect("a small region");
-        let origin = match device.info().kind {
-            DeviceKind::Cpu => 0,
-            DeviceKind::Cuda => region.base().as_ptr().addr() as u64,
+        let origin = match (device.info().kind, admission) {
+            (DeviceKind::Cpu, _) | (_, Admission::Confined(_)) => 0,
+            (DeviceKind::Cuda, Admission::AsTheyAre) => region.base().as_ptr().addr() as u64,
         };
         let memory = Self {
             region,
             origin,
             end: CANARY_BYTES,
             placed: Vec::new(),
+            variables: Mutex::default(),
         };
         memory.write(0, &[CANARY; CANARY_BYTES]);
         memory
@@ -121,6 +131,25 @@ impl Memory {
     /// The region itself.
     pub(crate) fn region(&self) -> &Arc<Region> {
         &self.region
+    }
+
+    /// Where the variables of a module are, which are made at its first launch on this memory; `None` where it has none.
+    pub(crate) fn variables_at(&self, globals: &Globals) -> Option<u32> {
+        let mut variables = self
+            .variables
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let known = variables.iter().position(|(known, _)| known == globals);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let carved =
+                    Carved::for_globals(&self.region, globals).expect("room for variables")?;
+                variables.push((globals.clone(), carved));
+                variables.len() - 1
+            }
+        };
+        Some(u32::try_from(variables[at].1.start()).expect("a place in a window"))
     }
 
     /// Bytes of linear memory.

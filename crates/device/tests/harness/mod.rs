@@ -8,9 +8,9 @@ mod memory;
 mod random;
 mod rig;
 
-pub(crate) use backend::{Case, every, isolating, run};
+pub(crate) use backend::{Case, as_it_is, every, isolating, run};
 pub(crate) use compare::{About, assert_close, assert_same};
 pub(crate) use fixture::{corpus, corpus_names, kernels, line_of};
 pub(crate) use memory::{Buffer, Memory, Plain};
 pub(crate) use random::Random;
-pub(crate) use rig::{Rig, Shape};
+pub(crate) use rig::{Admission, Rig, Shape};

@@ -1,14 +1,83 @@
 //! One device and the steps from PTX text to a finished launch, all through the public API.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use device::{
     Arguments, Completion, Device, DeviceKind, Error, Geometry, IntegerPointers, Launch,
     LaunchControl, Mode, Module, Program, Region, Value,
 };
-use ptx::{Admitted, TrustedByEmbedder};
+use ptx::{Admitted, ConfineOptions, Globals, TrustedByEmbedder, Validated};
 
 use super::Memory;
+
+/// How texts are let onto a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// As they are: the device checks each access, or the tests answer for them.
+    AsTheyAre,
+    /// Rewritten and verified.
+    Confined(ConfineOptions),
+}
+
+impl Admission {
+    /// What a device is given for a text.
+    pub(crate) fn admit(self, text: Validated, kind: DeviceKind) -> Result<Admitted, Error> {
+        Ok(match (self, kind) {
+            (Self::AsTheyAre, DeviceKind::Cpu) => Admitted::checked(text),
+            (Self::AsTheyAre, DeviceKind::Cuda) => {
+                Admitted::trusted(text, TrustedByEmbedder::i_vouch_for_this_kernel())
+            }
+            (Self::Confined(options), _) => {
+                let confined = ptx::confine(&text, options)?;
+                let printed = confined.text.clone();
+                let verified = ptx::verify(confined)
+                    .unwrap_or_else(|error| panic!("refused by the verifier: {error}\n{printed}"));
+                Admitted::confined(verified)
+            }
+        })
+    }
+}
+
+/// A module whose entries know of its variables.
+#[derive(Debug)]
+struct WithVariables {
+    module: Arc<dyn Module>,
+    known: Arc<Variables>,
+}
+
+impl Module for WithVariables {
+    fn entry(&self, name: &str) -> Result<Arc<dyn Program>, Error> {
+        let program = self.module.entry(name)?;
+        if let Some(globals) = self.module.globals() {
+            self.known
+                .lock()
+                .push((Arc::clone(&program), globals.clone()));
+        }
+        Ok(program)
+    }
+
+    fn globals(&self) -> Option<&Globals> {
+        self.module.globals()
+    }
+}
+
+/// Entries of modules whose variables lie in the window of whoever launches them.
+#[derive(Debug, Default)]
+struct Variables(Mutex<Vec<(Arc<dyn Program>, Globals)>>);
+
+impl Variables {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Arc<dyn Program>, Globals)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of(&self, program: &Arc<dyn Program>) -> Option<Globals> {
+        let entries = self.lock();
+        let found = entries
+            .iter()
+            .find(|(known, _)| Arc::ptr_eq(known, program));
+        found.map(|(_, globals)| globals.clone())
+    }
+}
 
 /// Grid, block and dynamic shared memory of a launch.
 #[derive(Clone, Copy, Debug)]
@@ -47,12 +116,23 @@ impl Shape {
 /// A device under test.
 pub(crate) struct Rig {
     device: Arc<dyn Device>,
+    admission: Admission,
+    variables: Arc<Variables>,
 }
 
 impl Rig {
-    /// For a device.
+    /// For a device, and texts as they are.
     pub(crate) fn new(device: Arc<dyn Device>) -> Self {
-        Self { device }
+        Self::with(device, Admission::AsTheyAre)
+    }
+
+    /// For a device, and how texts are let onto it.
+    pub(crate) fn with(device: Arc<dyn Device>, admission: Admission) -> Self {
+        Self {
+            device,
+            admission,
+            variables: Arc::default(),
+        }
     }
 
     /// The device.
@@ -60,27 +140,31 @@ impl Rig {
         &*self.device
     }
 
-    /// Whether the device keeps the kernels of these tests to their own memory: one that checks every access does,
-    /// one that runs them on the embedder's word does not.
+    /// Whether a kernel of these tests that goes wrong is stopped there and then: a device that checks every access does so,
+    /// one that runs kernels on the embedder's word or confined does not.
     pub(crate) fn isolates(&self) -> bool {
-        self.device.info().kind == DeviceKind::Cpu
+        self.admission == Admission::AsTheyAre && self.device.info().kind == DeviceKind::Cpu
+    }
+
+    /// Whether the device is given texts as they are.
+    pub(crate) fn takes_texts_as_they_are(&self) -> bool {
+        self.admission == Admission::AsTheyAre
     }
 
     /// Memory of one guest.
     pub(crate) fn memory(&self) -> Memory {
-        Memory::new(self.device())
+        Memory::new(self.device(), self.admission)
     }
 
     /// Loads a text.
     pub(crate) fn module(&self, text: &str) -> Result<Arc<dyn Module>, Error> {
         let validated = ptx::read(text.as_bytes())?;
-        let admitted = match self.device.info().kind {
-            DeviceKind::Cpu => Admitted::checked(validated),
-            DeviceKind::Cuda => {
-                Admitted::trusted(validated, TrustedByEmbedder::i_vouch_for_this_kernel())
-            }
-        };
-        self.device.load(&admitted)
+        let kind = self.device.info().kind;
+        let module = self.device.load(&self.admission.admit(validated, kind)?)?;
+        Ok(Arc::new(WithVariables {
+            module,
+            known: Arc::clone(&self.variables),
+        }))
     }
 
     /// Loads a text and an entry of it, or says why not.
@@ -106,6 +190,14 @@ impl Rig {
         control: LaunchControl,
     ) -> Result<(Arc<Launch>, Completion), Error> {
         let region = memory.map(|memory| Arc::clone(memory.region()));
+        let globals = memory.and_then(|memory| {
+            let globals = self.variables.of(program)?;
+            memory.variables_at(&globals)
+        });
+        let control = LaunchControl {
+            globals: globals.unwrap_or(control.globals),
+            ..control
+        };
         self.start_on(program, shape, values, region, control)
     }
 
@@ -127,7 +219,7 @@ impl Rig {
             &self.device.info().limits,
             Some(attributes),
         )?;
-        let arguments = Arguments::new(values, &attributes.signature, IntegerPointers::Refuse)?;
+        let arguments = Arguments::new(values, attributes, IntegerPointers::Refuse)?;
         let mut launch = Arc::default();
         Launch::prepare(&mut launch, geometry, arguments, region, control)?;
         let completion = Arc::clone(&launch).start(Arc::clone(program));

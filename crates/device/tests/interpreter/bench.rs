@@ -59,8 +59,7 @@ impl Bench {
         let limits = &self.device.info().limits;
         let (grid, block) = ([blocks, 1, 1], [threads, 1, 1]);
         let geometry = Geometry::new(grid, block, 0, mode, limits, Some(attributes)).unwrap();
-        let arguments =
-            Arguments::new(values, &attributes.signature, IntegerPointers::Accept).unwrap();
+        let arguments = Arguments::new(values, attributes, IntegerPointers::Accept).unwrap();
         let mut launch = Arc::default();
         let region = Some(Arc::clone(&self.region));
         Launch::prepare(&mut launch, geometry, arguments, region, control).unwrap();

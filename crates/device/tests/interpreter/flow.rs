@@ -65,6 +65,7 @@ atom.exch.b32 %r3, [%x1], 0; ret;"
         let control = LaunchControl {
             time: None,
             budget: Some(1 << 20),
+            ..LaunchControl::default()
         };
         let pointer = Value::Pointer { offset: 0, len: 8 };
         let completion = bench.start(&program, block(32), &[pointer], control);

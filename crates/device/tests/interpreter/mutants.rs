@@ -109,13 +109,14 @@ fn run(bench: &Bench, text: &str) -> Option<bool> {
             continue;
         };
         let integers = IntegerPointers::Accept;
-        let Ok(arguments) = Arguments::new(&values, &attributes.signature, integers) else {
+        let Ok(arguments) = Arguments::new(&values, attributes, integers) else {
             continue;
         };
         let mut launch = std::sync::Arc::default();
         let control = LaunchControl {
             time: Some(Duration::from_millis(200)),
             budget: Some(20_000),
+            ..LaunchControl::default()
         };
         let region = Some(std::sync::Arc::clone(&bench.region));
         Launch::prepare(&mut launch, geometry, arguments, region, control).unwrap();

@@ -124,7 +124,7 @@ fn a_launch_that_waits_for_room_ends_at_its_deadline() {
     std::thread::sleep(Duration::from_millis(20));
     let control = LaunchControl {
         time: Some(Duration::from_millis(50)),
-        budget: None,
+        ..LaunchControl::default()
     };
     let waiting = bench.start(&add, shape, &[Value::U64(0)], control);
     assert_eq!(waiting.wait(), Err(Error::Stopped(StopReason::Deadline)));

@@ -94,6 +94,7 @@ fn a_call_costs_what_it_copies() {
         let control = LaunchControl {
             time: None,
             budget: Some(instructions),
+            ..LaunchControl::default()
         };
         bench
             .start(&program, block(32), &[pointer(0)], control)
@@ -154,6 +155,7 @@ fn sleeping_kernels_stop_at_their_deadline() {
     let control = LaunchControl {
         time: Some(Duration::from_millis(20)),
         budget: None,
+        ..LaunchControl::default()
     };
     let outcome = bench
         .start(&program, block(64), &[pointer(0)], control)
@@ -173,6 +175,7 @@ fn a_budget_that_suffices_suffices_on_many_workers() {
     let control = LaunchControl {
         time: None,
         budget: Some(1000),
+        ..LaunchControl::default()
     };
     for _ in 0..300 {
         let shape = Shape(64, 32, Mode::Plain);
@@ -193,6 +196,7 @@ fn a_budget_is_that_of_the_whole_grid() {
         let control = LaunchControl {
             time: None,
             budget: Some(budget),
+            ..LaunchControl::default()
         };
         bench
             .start(&program, Shape(50, 32, Mode::Plain), &[pointer(0)], control)
@@ -214,12 +218,8 @@ fn a_program_outlives_its_device() {
         device::Geometry::new([1; 3], [4, 1, 1], 0, Mode::Plain, &limits, Some(attributes))
             .unwrap();
     let values = [pointer(0)];
-    let arguments = device::Arguments::new(
-        &values,
-        &attributes.signature,
-        device::IntegerPointers::Accept,
-    )
-    .unwrap();
+    let arguments =
+        device::Arguments::new(&values, attributes, device::IntegerPointers::Accept).unwrap();
     let mut launch = Arc::default();
     device::Launch::prepare(
         &mut launch,

@@ -3,13 +3,13 @@
 
 use device::{Error, Value};
 
-use crate::harness::{Case, Random, Rig, Shape, assert_same, corpus, every, isolating};
+use crate::harness::{Case, Random, Rig, Shape, as_it_is, assert_same, corpus, every, isolating};
 use crate::{count, int};
 
 pub(crate) const CASES: &[Case] = &[
-    every("cluster_dsmem::cluster_hist", cluster_hist),
+    as_it_is("cluster_dsmem::cluster_hist", cluster_hist),
     isolating("cluster_dsmem::half_a_cluster", half_a_cluster),
-    every("tma_bulk::bulk_inc", bulk_inc),
+    as_it_is("tma_bulk::bulk_inc", bulk_inc),
     every("vec_atomics::scatter_add4", scatter_add4),
 ];
 

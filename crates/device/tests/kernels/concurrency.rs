@@ -2,15 +2,15 @@
 
 use device::{Mode, Value};
 
-use crate::harness::{Case, Random, Rig, Shape, assert_same, corpus, every};
+use crate::harness::{Case, Random, Rig, Shape, as_it_is, assert_same, corpus, every};
 use crate::{count, int};
 
 pub(crate) const CASES: &[Case] = &[
     every("atomics::atomics_mix", atomics_mix),
     every("atomics::msg_pass", msg_pass),
     every("atomics::last_block_sum", last_block_sum),
-    every("coop_grid::grid_relax", grid_relax),
-    every("coop_grid::tile_reduce", tile_reduce),
+    as_it_is("coop_grid::grid_relax", grid_relax),
+    as_it_is("coop_grid::tile_reduce", tile_reduce),
     every("cp_async::cp_async_scale", cp_async_scale),
     every("spinlock::fmax_cas", fmax_cas),
     every("spinlock::spinlock", spinlock),

@@ -14,9 +14,10 @@ const TABLE: [f32; 8] = [0.0, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
 fn globals_rw(rig: &Rig) {
     let program = rig.load(&corpus("cuda/globals.sm_75"), "globals_rw");
     let mut random = Random::new(24);
-    let launch = |bytes: &[u8], counter: f32| {
+    // Where kernels are confined, the variables are in the memory that a launch is given.
+    let mut memory = rig.memory();
+    let mut launch = |bytes: &[u8], counter: f32| {
         let n = bytes.len();
-        let mut memory = rig.memory();
         let input = memory.place(bytes);
         let output = memory.room::<f32>(n);
         let values = [input.pointer(), output.pointer(), Value::I32(int(n))];

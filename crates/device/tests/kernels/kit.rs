@@ -6,7 +6,7 @@ use std::sync::Arc;
 use device::{Access, AccessSpace, Error, LaunchControl, Program, Trap, TrapKind, Value};
 
 use crate::harness::{
-    Buffer, Case, Memory, Rig, Shape, assert_same, every, isolating, kernels, line_of,
+    Buffer, Case, Memory, Rig, Shape, as_it_is, assert_same, every, isolating, kernels, line_of,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -19,9 +19,10 @@ pub(crate) const CASES: &[Case] = &[
     every("kit::k_struct", k_struct),
     every("kit::k_ptrattr", k_ptrattr),
     every("kit::k_vec4", k_vec4),
-    every("kit::k_count", k_count),
+    as_it_is("kit::k_count", k_count),
     every("kit::k_const", k_const),
     every("kit::k_dynsmem", k_dynsmem),
+    as_it_is("kit::k_dynsmem_up_to_its_limit", k_dynsmem_up_to_its_limit),
     isolating("kit::k_dynsmem_past_its_size", k_dynsmem_past_its_size),
     every("kit::k_bothsmem", k_bothsmem),
     isolating("kit::k_residue", k_residue),
@@ -199,13 +200,21 @@ fn dynamic(rig: &Rig, given: u32, used: u32) -> (Result<(), Error>, Memory, Buff
     (outcome, memory, output)
 }
 
+fn check_dynamic(rig: &Rig, bytes: u32) {
+    let (outcome, memory, output) = dynamic(rig, bytes, bytes);
+    assert_eq!(outcome, Ok(()), "{bytes} bytes");
+    assert_same(&memory.read(output), &[77], bytes);
+}
+
 fn k_dynsmem(rig: &Rig) {
-    let limit = rig.device().info().limits.shared_bytes;
-    for bytes in [4, 4096, 49_152, 49_156, limit] {
-        let (outcome, memory, output) = dynamic(rig, bytes, bytes);
-        assert_eq!(outcome, Ok(()), "{bytes} bytes");
-        assert_same(&memory.read(output), &[77], bytes);
+    for bytes in [4, 4096, 49_152, 49_156] {
+        check_dynamic(rig, bytes);
     }
+}
+
+fn k_dynsmem_up_to_its_limit(rig: &Rig) {
+    let limit = rig.device().info().limits.shared_bytes;
+    check_dynamic(rig, limit);
     for bytes in [limit + 1, u32::MAX] {
         let (outcome, memory, output) = dynamic(rig, bytes, 4);
         let want = Error::SharedBytes {
@@ -232,7 +241,9 @@ fn k_dynsmem_past_its_size(rig: &Rig) {
 
 fn k_bothsmem(rig: &Rig) {
     let program = load(rig, "k_bothsmem");
-    assert_eq!(program.attributes().signature.static_shared_bytes, 1024);
+    if rig.takes_texts_as_they_are() {
+        assert_eq!(program.attributes().signature.static_shared_bytes, 1024);
+    }
     assert!(program.attributes().signature.uses_dynamic_shared);
     let mut memory = rig.memory();
     let output = memory.room::<u32>(1);

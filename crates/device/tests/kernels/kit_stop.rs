@@ -66,6 +66,7 @@ fn until_its_deadline(rig: &Rig) {
     let control = LaunchControl {
         time: Some(allowed),
         budget: None,
+        ..LaunchControl::default()
     };
     let running = forever(rig, control);
     let outcome = running.completion.wait();
@@ -80,6 +81,7 @@ fn past_its_deadline(rig: &Rig) {
     let control = LaunchControl {
         time: Some(Duration::ZERO),
         budget: None,
+        ..LaunchControl::default()
     };
     let outcome = forever(rig, control).completion.wait();
     assert_eq!(outcome, Err(Error::Stopped(StopReason::Deadline)));
@@ -91,6 +93,7 @@ fn until_its_budget_is_used(rig: &Rig) {
         let control = LaunchControl {
             time: Some(PATIENCE),
             budget: Some(budget),
+            ..LaunchControl::default()
         };
         let outcome = forever(rig, control).completion.wait();
         assert_eq!(outcome, Err(Error::Stopped(StopReason::Budget)), "{budget}");
@@ -127,6 +130,7 @@ fn until_its_flag_is_set(rig: &Rig) {
     let control = LaunchControl {
         time: Some(PATIENCE),
         budget: None,
+        ..LaunchControl::default()
     };
     let running = forever(rig, control);
     std::thread::sleep(Duration::from_millis(5));
@@ -162,6 +166,7 @@ fn a_budget_that_suffices(rig: &Rig) {
     let control = |budget| LaunchControl {
         time: None,
         budget: Some(budget),
+        ..LaunchControl::default()
     };
     let run = |budget| {
         let shape = Shape::line(1, 1);

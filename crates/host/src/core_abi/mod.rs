@@ -172,7 +172,8 @@ async fn load<T: HasWasiCuda + 'static>(
 ) -> i64 {
     tokio::task::consume_budget().await;
     let started = enter_with_memory(&mut caller, Needs::Device, |shared, memory| {
-        ops::load(shared, memory, call)
+        let region = memory.addressable(shared.device()?)?;
+        ops::load(shared, memory, region, call)
     });
     let result = match started {
         Ok(loading) => loading.finish().await,

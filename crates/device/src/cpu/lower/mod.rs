@@ -83,23 +83,28 @@ pub(super) fn variables(program: &Validated) -> Result<Variables, Error> {
     })
 }
 
+/// That there is no entry of a name, and some of those that there are.
+pub(super) fn missing<'a>(
+    name: &str,
+    entries: impl IntoIterator<Item = &'a ptx::Signature>,
+) -> Error {
+    let entries: Vec<_> = entries
+        .into_iter()
+        .take(MAX_SHOWN_ENTRIES)
+        .map(|entry| ptx::Excerpt::new(&entry.entry).to_string())
+        .collect();
+    Error::EntryMissing {
+        name: name.into(),
+        entries: entries.join(", "),
+    }
+}
+
 /// Lowers an entry and all that it calls.
 ///
 /// # Errors
 /// [`Error::EntryMissing`], or [`Error::Unsupported`] with the first thing that has no meaning here.
 pub(super) fn lower(program: &Validated, entry: &str) -> Result<Image, Error> {
-    let missing = || {
-        let entries: Vec<_> = program
-            .entries()
-            .iter()
-            .take(MAX_SHOWN_ENTRIES)
-            .map(|entry| ptx::Excerpt::new(&entry.entry).to_string())
-            .collect();
-        Error::EntryMissing {
-            name: entry.into(),
-            entries: entries.join(", "),
-        }
-    };
+    let missing = || missing(entry, program.entries());
     let signature = program.entry(entry).ok_or_else(missing)?;
     let root = program.function(entry).ok_or_else(missing)?;
     let module = program.module();
