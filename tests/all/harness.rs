@@ -3,6 +3,7 @@
 
 mod folder;
 mod setup;
+pub(crate) mod tenants;
 mod text;
 mod wasi;
 

@@ -22,6 +22,7 @@ mod guests;
 mod guides;
 mod harness;
 mod hostile;
+mod hostile_kernels;
 mod hostile_ptx;
 mod kernel_limits;
 mod kernel_values;

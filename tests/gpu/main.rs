@@ -15,6 +15,7 @@ mod examples;
 mod fake;
 mod faults;
 mod guests;
+mod hostile;
 mod limits;
 mod loads;
 mod memory;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         examples::CASES,
         faults::CASES,
         guests::CASES,
+        hostile::CASES,
         limits::CASES,
         loads::CASES,
         memory::CASES,
