@@ -320,13 +320,25 @@ fn a_prefetch_is_a_hint_with_checked_arguments() {
     assert_all_usable(&mut guest);
 }
 
+/// Counts in a variable that has a name for others, and gives what it was.
+const COUNTER: &str = ".version 7.8
+.target sm_80
+.address_size 64
+.visible .global .align 4 .u32 counter = 41;
+.global .align 4 .u32 inner;
+.visible .entry count(.param .u64 out) {
+  .reg .b64 %o; .reg .b32 %x;
+  ld.param.u64 %o, [out]; atom.global.add.u32 %x, [counter], 1; st.global.u32 [inner], %x; st.global.u32 [%o], %x; ret;
+}
+";
+
 #[test]
 fn a_variable_of_a_confined_kernels_module_is_a_buffer() {
     let mut guest = Harness::new(&Setup {
         isolation: Some(Isolation::Confined),
         ..Setup::default()
     });
-    let kernel = guest.kernel(KIT, "k_count");
+    let kernel = guest.kernel(COUNTER, "count");
     let symbol = |guest: &mut Harness, name: &str| {
         let (at, len) = guest.put(DATA_AT, name.as_bytes());
         guest.call(
@@ -334,25 +346,30 @@ fn a_variable_of_a_confined_kernels_module_is_a_buffer() {
             &[Val::I64(kernel), u32_val(at), u32_val(len)],
         )
     };
-    let counter = symbol(&mut guest, "g_counter");
+    let counter = symbol(&mut guest, "counter");
     assert!(counter > 0, "{}", guest.last_text());
-    let out = Arg::Ptr {
-        offset: DATA_AT,
-        len: 4,
+    let count = |guest: &mut Harness| {
+        let out = Arg::Ptr {
+            offset: DATA_AT,
+            len: 4,
+        };
+        guest.run(kernel, &[out]);
+        guest.read_u32(DATA_AT)
     };
     let copy = |guest: &mut Harness, import| {
         let args = [Val::I64(counter), Val::I64(0), u32_val(DATA_AT), u32_val(4)];
         assert_eq!(guest.call(import, &args), 0, "{}", guest.last_text());
     };
-    guest.write_memory(DATA_AT, &41_u32.to_le_bytes());
-    copy(&mut guest, abi::FN_WRITE);
-    guest.run(kernel, &[out]);
-    assert_eq!(guest.read_u32(DATA_AT), 41);
+    assert_eq!(count(&mut guest), 41);
     copy(&mut guest, abi::FN_READ);
     assert_eq!(guest.read_u32(DATA_AT), 42);
+    guest.write_memory(DATA_AT, &7_u32.to_le_bytes());
+    copy(&mut guest, abi::FN_WRITE);
+    assert_eq!(count(&mut guest), 7);
+    assert_eq!(count(&mut guest), 8);
 
-    let unknown = symbol(&mut guest, "c_words");
-    let text = "the kernel's module has no variable `c_words` in global space";
+    let unknown = symbol(&mut guest, "inner");
+    let text = "the kernel's module has no variable `inner` that others may name";
     guest.assert_refused(unknown, AbiError::InvalidArgs, text);
     assert_all_usable(&mut guest);
 }

@@ -58,7 +58,7 @@ pub enum Error {
     NoMemory,
     #[error("no registered kernel `{name}` of this instance")]
     NoSuchName { name: String },
-    #[error("the kernel's module has no variable `{name}` in global space")]
+    #[error("the kernel's module has no variable `{name}` that others may name")]
     NoSuchVariable { name: String },
     #[error("no device: {reason}")]
     NoDevice { reason: String },
