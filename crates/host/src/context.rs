@@ -393,20 +393,8 @@ impl LaunchPermit {
         };
         let outcome = match &self.started {
             None => completion.await,
-            Some((program, geometry, begun)) => {
-                let kernel = program.attributes().signature.entry.as_str();
-                let span = tracing::debug_span!("launch", instance = ?self.shared.instance, kernel);
-                let outcome = completion.instrument(span).await;
-                if outcome.is_ok() {
-                    let (geometry, took) = (*geometry, begun.elapsed());
-                    self.shared.tell(&Event::Launch {
-                        kernel,
-                        geometry,
-                        took,
-                    });
-                }
-                outcome
-            }
+            // Most launches are told to nobody, and none of those is to carry the room for this.
+            Some(started) => Box::pin(told(completion, &self.shared, started)).await,
         };
         self.has_ended = true;
         let counters = &self.shared.counters;
@@ -420,6 +408,26 @@ impl LaunchPermit {
         }
         outcome
     }
+}
+
+/// Waits for the end of a launch that somebody wants to know of.
+async fn told(
+    completion: &mut Completion,
+    shared: &Shared,
+    (program, geometry, begun): &(Arc<dyn Program>, Geometry, Instant),
+) -> Result<(), device::Error> {
+    let kernel = program.attributes().signature.entry.as_str();
+    let span = tracing::debug_span!("launch", instance = ?shared.instance, kernel);
+    let outcome = completion.instrument(span).await;
+    if outcome.is_ok() {
+        let (geometry, took) = (*geometry, begun.elapsed());
+        shared.tell(&Event::Launch {
+            kernel,
+            geometry,
+            took,
+        });
+    }
+    outcome
 }
 
 impl Drop for LaunchPermit {
