@@ -3,16 +3,72 @@
 
 use std::sync::Arc;
 
-use device::{Carved, Device};
+use device::{Carved, Device, Region};
 use tokio::sync::oneshot;
 
-use crate::context::{Buffer, Shared};
+use crate::context::Shared;
 use crate::error::Error;
 use crate::guest_mem::{GuestMemory, GuestSlice};
 use crate::policy::Permit;
 
 /// Bytes that are copied at once: what a copy holds besides guest memory and buffer.
 const CHUNK_BYTES: u32 = 1 << 20;
+
+/// A device buffer: bytes that were carved for it, or a variable of a module.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    memory: Arc<Carved>,
+    /// Where it begins in `memory`.
+    at: u64,
+    bytes: u64,
+    _charge: Vec<Permit>,
+}
+
+impl Buffer {
+    /// The whole of what was carved.
+    pub(crate) fn of(memory: Carved, charge: Vec<Permit>) -> Self {
+        let bytes = memory.bytes();
+        Self {
+            memory: Arc::new(memory),
+            at: 0,
+            bytes,
+            _charge: charge,
+        }
+    }
+
+    /// `bytes` bytes from `at` in what a module's variables were carved from.
+    pub(crate) fn variable(memory: Arc<Carved>, at: u64, bytes: u64, charge: Permit) -> Self {
+        Self {
+            memory,
+            at,
+            bytes,
+            _charge: vec![charge],
+        }
+    }
+
+    /// Where it begins in the window.
+    pub(crate) fn start(&self) -> u64 {
+        self.memory.start() + self.at
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn region(&self) -> &Arc<Region> {
+        self.memory.region()
+    }
+
+    /// Copies `from` to `at`; the caller has checked that it fits.
+    pub(crate) fn write(&self, at: u64, from: &[u8]) -> Result<(), device::Error> {
+        self.memory.write(self.at + at, from)
+    }
+
+    /// Copies from `at`; the caller has checked that there are as many bytes.
+    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> Result<(), device::Error> {
+        self.memory.read(self.at + at, into)
+    }
+}
 
 /// Work that a device does away from the guest's fiber.
 struct Away<R>(oneshot::Receiver<R>);

@@ -8,17 +8,18 @@ use std::time::{Duration, Instant};
 use abi::AbiError;
 use abi::argv::{self, Dialect};
 use device::{
-    Carved, Completion, Device, Geometry, Health, Launch, Program, Region, Signal, StopReason, Trap,
+    Completion, Device, Geometry, Health, Launch, Program, Region, Signal, StopReason, Trap,
 };
 use tracing::Instrument;
 
+use crate::buffers::Buffer;
 use crate::component::Held;
 use crate::error::Error;
 use crate::event::{self, Audit, Event};
 use crate::isolation::Isolation;
 use crate::kernel_args::LoweredArgSnapshot;
 use crate::modules::SharedModules;
-use crate::policy::{Limits, Permit, Quotas};
+use crate::policy::{Limits, Quotas};
 use crate::registry::{ById, KernelRegistry, random_handle};
 use crate::telemetry::{Counters, Metrics, count};
 
@@ -299,62 +300,6 @@ pub(crate) struct Recorded {
     pub(crate) launches: u64,
 }
 
-/// A device buffer: bytes that were carved for it, or a variable of a module.
-#[derive(Debug)]
-pub(crate) struct Buffer {
-    memory: Arc<Carved>,
-    /// Where it begins in `memory`.
-    at: u64,
-    bytes: u64,
-    _charge: Vec<Permit>,
-}
-
-impl Buffer {
-    /// The whole of what was carved.
-    pub(crate) fn of(memory: Carved, charge: Vec<Permit>) -> Self {
-        let bytes = memory.bytes();
-        Self {
-            memory: Arc::new(memory),
-            at: 0,
-            bytes,
-            _charge: charge,
-        }
-    }
-
-    /// `bytes` bytes from `at` in what a module's variables were carved from.
-    pub(crate) fn variable(memory: Arc<Carved>, at: u64, bytes: u64, charge: Permit) -> Self {
-        Self {
-            memory,
-            at,
-            bytes,
-            _charge: vec![charge],
-        }
-    }
-
-    /// Where it begins in the window.
-    pub(crate) fn start(&self) -> u64 {
-        self.memory.start() + self.at
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    pub(crate) fn region(&self) -> &Arc<Region> {
-        self.memory.region()
-    }
-
-    /// Copies `from` to `at`; the caller has checked that it fits.
-    pub(crate) fn write(&self, at: u64, from: &[u8]) -> Result<(), device::Error> {
-        self.memory.write(self.at + at, from)
-    }
-
-    /// Copies from `at`; the caller has checked that there are as many bytes.
-    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> Result<(), device::Error> {
-        self.memory.read(self.at + at, into)
-    }
-}
-
 /// The right to one launch. Dropping it stops what was launched and gives back what it holds.
 #[derive(Debug)]
 pub(crate) struct LaunchPermit {
@@ -368,10 +313,10 @@ pub(crate) struct LaunchPermit {
 
 impl LaunchPermit {
     /// The right to a launch that was counted in [`Recorded::in_flight`]. It must not be dropped under that lock.
-    pub(crate) fn counted(shared: &Arc<Shared>) -> Self {
+    pub(crate) fn counted(shared: &Arc<Shared>, kernel: i64) -> Self {
         Self {
             shared: Arc::clone(shared),
-            kernel: 0,
+            kernel,
             completion: None,
             has_ended: false,
             started: None,
@@ -379,8 +324,7 @@ impl LaunchPermit {
     }
 
     /// Starts the launch that the right is used for. A device that panics has not taken it: nothing is left to wait for.
-    pub(crate) fn start(&mut self, kernel: i64, launch: Arc<Launch>, program: Arc<dyn Program>) {
-        self.kernel = kernel;
+    pub(crate) fn start(&mut self, launch: Arc<Launch>, program: Arc<dyn Program>) {
         let note = || (Arc::clone(&program), launch.geometry(), Instant::now());
         self.started = event::is_told(self.shared.audit.as_ref()).then(note);
         self.completion = Some(launch.start(program));

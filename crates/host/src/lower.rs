@@ -131,7 +131,7 @@ pub(crate) fn lower(
     Ok(Lowered {
         program: Arc::clone(program),
         launch,
-        permit: LaunchPermit::counted(shared),
+        permit: LaunchPermit::counted(shared, call.kernel),
     })
 }
 

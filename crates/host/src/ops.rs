@@ -7,7 +7,8 @@ use abi::info::{self, DeviceInfo, KernelInfo, ParamClass, ParamInfo, TrapInfo, T
 use device::{Device, Region, Side};
 use tokio::sync::oneshot;
 
-use crate::context::{Buffer, LaunchPermit, Shared};
+use crate::buffers::Buffer;
+use crate::context::{LaunchPermit, Shared};
 use crate::error::Error;
 use crate::event::Event;
 use crate::guest_mem::{GuestMemory, GuestSlice};
@@ -29,7 +30,7 @@ pub(crate) fn launch(
         launch,
         mut permit,
     } = lower(shared, memory, call)?;
-    permit.start(call.kernel, launch, program);
+    permit.start(launch, program);
     Ok(permit)
 }
 
