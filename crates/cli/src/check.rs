@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use device::Selector;
 use ptx::ast::{Module, Statement};
-use ptx::{Admitted, Class, ConfineOptions, Parameter, Signature, Validated, WindowForm};
+use ptx::{Admitted, Class, Parameter, Signature, Validated, WindowForm};
 
 use crate::parse::IsolationChoice;
 use crate::progress::Progress;
@@ -103,11 +103,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
 
 /// What confining a text makes of it, or what is refused, with the line.
 fn isolated(program: &Validated, choice: IsolationChoice, source: &[u8]) -> Result<String, String> {
-    let options = ConfineOptions {
-        level: choice.level(),
-        window: WindowForm::Whole,
-        clear_shared: true,
-    };
+    let options = choice.isolation().options(WindowForm::Whole);
     let level = choice.name();
     let confined = ptx::confine(program, options)
         .map_err(|error| format!("{level}: refused\n{}", error.render(source).trim_end()))?;

@@ -23,14 +23,6 @@ impl IsolationChoice {
         }
     }
 
-    /// What the rewriter calls it.
-    pub(crate) fn level(self) -> ptx::Level {
-        match self {
-            Self::Confined => ptx::Level::Confined,
-            Self::Trapping => ptx::Level::Trapping,
-        }
-    }
-
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Confined => "confined",

@@ -137,10 +137,9 @@ impl Hidden {
     pub(crate) fn put(&self, confined: &Signature, params: &mut Vec<u8>) {
         let wide = [self.base, self.control, self.stop, self.until].map(u64::to_le_bytes);
         let narrow = [self.globals, self.mask].map(u32::to_le_bytes);
-        let wide = wide.iter().map(<[u8; 8]>::as_slice);
-        let values: Vec<&[u8]> = wide.chain(narrow.iter().map(<[u8; 4]>::as_slice)).collect();
-        let last = confined.parameters.iter().rev();
-        for (parameter, value) in last.zip(values.into_iter().rev()) {
+        let narrow = narrow.iter().map(<[u8; 4]>::as_slice).rev();
+        let values = narrow.chain(wide.iter().map(<[u8; 8]>::as_slice).rev());
+        for (parameter, value) in confined.parameters.iter().rev().zip(values) {
             let at = parameter.offset as usize;
             let end = at + value.len();
             if params.len() < end {

@@ -27,6 +27,19 @@ impl Isolation {
         }
     }
 
+    /// How a program is confined at this level, to run on windows of a form.
+    #[must_use]
+    pub fn options(self, window: WindowForm) -> ConfineOptions {
+        ConfineOptions {
+            level: match self {
+                Self::Confined => Level::Confined,
+                Self::Trapping => Level::Trapping,
+            },
+            window,
+            clear_shared: true,
+        }
+    }
+
     /// Whether the guest's text runs as it is, on a device that looks at each access.
     pub(crate) fn is_checked_by(self, device: &dyn Device) -> bool {
         self == Self::Trapping && device.abilities().checks_accesses
@@ -54,18 +67,12 @@ impl Trust {
         program: Validated,
         window: WindowForm,
     ) -> Result<Admitted, Error> {
-        let level = match self {
+        let options = match self {
             Self::Embedder(word) => return Ok(Admitted::trusted(program, word)),
             Self::Isolated(isolation) if isolation.is_checked_by(device) => {
                 return Ok(Admitted::checked(program));
             }
-            Self::Isolated(Isolation::Trapping) => Level::Trapping,
-            Self::Isolated(Isolation::Confined) => Level::Confined,
-        };
-        let options = ConfineOptions {
-            level,
-            window,
-            clear_shared: true,
+            Self::Isolated(isolation) => isolation.options(window),
         };
         let confined = ptx::confine(&program, options).map_err(device::Error::from)?;
         let verified = ptx::verify(confined).map_err(|error| {

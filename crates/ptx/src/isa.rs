@@ -1,5 +1,5 @@
 //! The instructions that can be confined: one row an opcode, and no row, no instruction. What is done to an instruction is named here
-//! and done in `sandbox/`.
+//! and done in `sandbox/`. The file is long because it is one table.
 
 /// What becomes of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,5 @@
 //! What single instructions compute: each line a statement, its operands and what must come out.
+//! The file is long because it is such lists.
 
 use device::{LaunchControl, Value};
 
