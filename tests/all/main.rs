@@ -29,6 +29,7 @@ mod kernel_values;
 mod kernels;
 mod launch_order;
 mod memory;
+mod misbehaving_device;
 mod signature;
 mod v0_2;
 mod wit;
