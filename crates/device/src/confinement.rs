@@ -5,7 +5,7 @@ use ptx::{Signature, Verified, WindowForm};
 
 use crate::error::Error;
 use crate::launch::Launch;
-use crate::region::Region;
+use crate::region::{MAX_WINDOW_BYTES, Region};
 
 /// What a confined entry asks of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +79,30 @@ impl Confinement {
     }
 }
 
+/// What is the guest's of a window, for reports of accesses to the rest: offsets from `first` on, which wrap at 4 GiB, and so many behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reach {
+    pub(crate) first: u32,
+    pub(crate) span: u32,
+}
+
+impl Reach {
+    /// Of a window with so many bytes of linear memory, where buffers lie from `floor` on. In a window of less than 4 GiB, whose top does not
+    /// wrap to its bottom, what lies between them counts as the guest's while there are buffers.
+    pub(crate) fn new(size: u64, floor: u64, window_bytes: u64) -> Self {
+        let carved = window_bytes.saturating_sub(floor);
+        let (first, bytes) = match carved {
+            0 => (0, size),
+            _ if window_bytes == MAX_WINDOW_BYTES => (floor, carved + size),
+            _ => (0, window_bytes),
+        };
+        Self {
+            first: u32::try_from(first).unwrap_or(0),
+            span: mask(bytes),
+        }
+    }
+}
+
 /// The values of the hidden parameters, in the order in which they stand behind the guest's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hidden {
@@ -88,6 +112,7 @@ pub(crate) struct Hidden {
     pub(crate) until: u64,
     pub(crate) globals: u32,
     pub(crate) mask: u32,
+    pub(crate) reach: Reach,
 }
 
 /// What a launch is ended by: the block where it leaves its report, the word that the host stops it with, and the time, all as the device has
@@ -101,7 +126,13 @@ pub(crate) struct Reins {
 
 impl Hidden {
     /// For a launch on a window of so many bytes whose first one is at `base` to the kernel.
-    pub(crate) fn new(launch: &Launch, base: u64, window_bytes: u64, reins: Reins) -> Self {
+    pub(crate) fn new(
+        launch: &Launch,
+        base: u64,
+        window_bytes: u64,
+        reach: Reach,
+        reins: Reins,
+    ) -> Self {
         let Reins {
             control,
             stop,
@@ -114,6 +145,7 @@ impl Hidden {
             until,
             globals: launch.control().globals,
             mask: mask(window_bytes),
+            reach,
         }
     }
 
@@ -122,7 +154,7 @@ impl Hidden {
         not(feature = "cuda"),
         expect(dead_code, reason = "the CPU device reads parameters from a buffer")
     )]
-    pub(crate) fn ptrs(&self) -> [*const u8; 6] {
+    pub(crate) fn ptrs(&self) -> [*const u8; 8] {
         [
             (&raw const self.base).cast(),
             (&raw const self.control).cast(),
@@ -130,13 +162,16 @@ impl Hidden {
             (&raw const self.until).cast(),
             (&raw const self.globals).cast(),
             (&raw const self.mask).cast(),
+            (&raw const self.reach.first).cast(),
+            (&raw const self.reach.span).cast(),
         ]
     }
 
     /// Writes them into a buffer of parameters where a confined entry, with these last ones, reads them.
     pub(crate) fn put(&self, confined: &Signature, params: &mut Vec<u8>) {
         let wide = [self.base, self.control, self.stop, self.until].map(u64::to_le_bytes);
-        let narrow = [self.globals, self.mask].map(u32::to_le_bytes);
+        let Reach { first, span } = self.reach;
+        let narrow = [self.globals, self.mask, first, span].map(u32::to_le_bytes);
         let narrow = narrow.iter().map(<[u8; 4]>::as_slice).rev();
         let values = narrow.chain(wide.iter().map(<[u8; 8]>::as_slice).rev());
         for (parameter, value) in confined.parameters.iter().rev().zip(values) {
@@ -167,6 +202,23 @@ impl Confinement {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_guests_part_of_a_window_is_linear_memory_and_what_is_carved() {
+        const WHOLE: u64 = MAX_WINDOW_BYTES;
+        let reach = |size, floor, window| {
+            let Reach { first, span } = Reach::new(size, floor, window);
+            (first, span)
+        };
+        assert_eq!(reach(0x1_0000, WHOLE, WHOLE), (0, 0xffff));
+        assert_eq!(reach(WHOLE, WHOLE, WHOLE), (0, u32::MAX));
+        let floor = WHOLE - 0x4000;
+        assert_eq!(reach(0x1_0000, floor, WHOLE), (0xffff_c000, 0x1_3fff));
+        assert_eq!(reach(floor, floor, WHOLE), (0xffff_c000, u32::MAX));
+        assert_eq!(reach(0, WHOLE, WHOLE), (0, 0));
+        assert_eq!(reach(0x1_0000, 0x10_0000, 0x10_0000), (0, 0xffff));
+        assert_eq!(reach(0x1_0000, 0xf_0000, 0x10_0000), (0, 0xf_ffff));
+    }
 
     #[test]
     fn dynamic_shared_memory_is_a_power_of_two_and_the_padding() {

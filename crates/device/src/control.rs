@@ -64,17 +64,18 @@ impl Known<'_> {
 }
 
 impl Block {
-    /// How the launch ended: with a report, which comes first, or cut short, or well. A kernel that was told to stop and had all done
-    /// by then ended well; one that saw its time pass before the host did was stopped for that.
+    /// How the launch ended: with a report, which comes first, or cut short, or well. Threads that begin once the host has told the kernel to stop
+    /// end without a trace, so that a kernel that was told did not do all that it was to do, as far as anybody knows; one that saw its
+    /// time pass before the host did was stopped for that.
     pub(crate) fn outcome(&self, known: &Known<'_>) -> Result<(), Error> {
         if self.narrow(STATE) != 0 {
             return Err(Error::Trap(self.trap(known)));
         }
-        if self.narrow(CUT) != 0 {
-            let reason = known.told.unwrap_or(StopReason::Deadline);
-            return Err(Error::Stopped(reason));
+        let saw_it = (self.narrow(CUT) != 0).then_some(StopReason::Deadline);
+        match known.told.or(saw_it) {
+            Some(reason) => Err(Error::Stopped(reason)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn trap(&self, known: &Known<'_>) -> Trap {
@@ -213,7 +214,7 @@ mod tests {
         let outcome = |words: &[_], told| block(words).outcome(&known(&map, told));
         let stopped = |reason| Err(Error::Stopped(reason));
         for told in [StopReason::Deadline, StopReason::Requested] {
-            assert_eq!(outcome(&[], Some(told)), Ok(()));
+            assert_eq!(outcome(&[], Some(told)), stopped(told));
             assert_eq!(outcome(&[(CUT, 1)], Some(told)), stopped(told));
             let reported = outcome(&[(CUT, 1), (STATE, 1)], Some(told));
             assert!(matches!(reported, Err(Error::Trap(_))), "{reported:?}");

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use ptx::{Globals, WindowForm};
 
 use crate::backing::{Backing, HostBacking};
+use crate::confinement::Reach;
 use crate::device::Side;
 use crate::error::Error;
 use crate::mapping::{HostAddr, Window, page_bytes};
@@ -178,6 +179,12 @@ impl Region {
         let floor = self.floor.load(Ordering::Acquire);
         self.backing
             .window(self.size(), floor..self.spec.window_bytes)
+    }
+
+    /// What is the guest's of the window at present.
+    pub(crate) fn reach(&self) -> Reach {
+        let floor = self.floor.load(Ordering::Acquire);
+        Reach::new(self.size(), floor, self.spec.window_bytes)
     }
 
     /// Whether `bytes` bytes from `offset` are linear memory or lie where buffers are carved, wholly.

@@ -364,3 +364,95 @@ fn what_is_rewritten_is_verified_and_runs() {
         }
     }
 }
+
+/// A guest's text that loads a word from one address, and one in a loop, where checks are joined.
+const REACHING: &str = "
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry once(.param .u64 at)
+{
+.reg .b64 %a; .reg .b32 %v;
+ld.param.u64 %a, [at];
+ld.global.u32 %v, [%a];
+ret;
+}
+.visible .entry again(.param .u64 at)
+{
+.reg .b64 %a; .reg .b32 %v, %i; .reg .pred %p;
+ld.param.u64 %a, [at];
+mov.u32 %i, 0;
+LOOP:
+ld.global.v2.u32 {%v, _}, [%a+8];
+add.u64 %a, %a, 16;
+add.u32 %i, %i, 1;
+setp.lt.u32 %p, %i, 4;
+@%p bra LOOP;
+ret;
+}
+";
+
+/// What a trapping kernel says of an access: its kind, and the address where one access has a line to itself.
+fn stray(bench: &Bench, entry: &str, at: u64) -> Option<(TrapKind, Option<u64>)> {
+    let options = ConfineOptions {
+        level: Level::Trapping,
+        window: bench.region.form().unwrap(),
+        clear_shared: true,
+    };
+    let guest = ptx::read(REACHING.as_bytes()).unwrap();
+    let verified = ptx::verify(ptx::confine(&guest, options).unwrap()).unwrap();
+    let module = bench.device.load(&Admitted::confined(verified)).unwrap();
+    let (shape, control) = ([[1, 1, 1], [1, 1, 1]], LaunchControl::default());
+    let started = bench.launch(&module, entry, shape, &[Value::U64(at)], control);
+    match started.unwrap().wait() {
+        Ok(()) => None,
+        Err(Error::Trap(trap)) => Some((trap.kind, trap.access.map(|access| access.address))),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_not_the_guests_of_its_window_is_reported() {
+    let outside = |address| Some((TrapKind::OutOfBounds, Some(address)));
+    for form in FORMS {
+        let bench = Bench::new(bytes(form), 2 * PAGE, None);
+        let end = 2 * PAGE;
+        let top = bytes(form) - 4;
+        for (at, want) in [
+            (0, None),
+            (end - 4, None),
+            (end, outside(end)),
+            (top, outside(top)),
+            (64 + 2, Some((TrapKind::Misaligned, Some(66)))),
+            // The low word counts.
+            (64 | 1 << 40, None),
+        ] {
+            assert_eq!(stray(&bench, "once", at), want, "{form:?} {at:#x}");
+        }
+        for (at, is_inside) in [(0, true), (end - 64, true), (end - 48, false), (4, false)] {
+            let found = stray(&bench, "again", at);
+            assert_eq!(found.is_none(), is_inside, "{form:?} {at:#x}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn buffers_at_the_top_of_a_window_are_the_guests() {
+    let bench = Bench::new(1 << 32, 2 * PAGE, None);
+    let end = 2 * PAGE;
+    let buffer = bench.region.carve(PAGE).unwrap();
+    let start = buffer.start();
+    for (at, is_inside) in [
+        (start, true),
+        (start + PAGE - 4, true),
+        (start - 4, false),
+        (0, true),
+        (end - 4, true),
+        (end, false),
+    ] {
+        let found = stray(&bench, "once", at);
+        assert_eq!(found.is_none(), is_inside, "{at:#x}: {found:?}");
+    }
+    drop(buffer);
+    assert!(stray(&bench, "once", start).is_some());
+}

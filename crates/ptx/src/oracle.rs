@@ -3,6 +3,7 @@
 
 use crate::error::Error;
 use crate::limits::MAX_SOURCE_BYTES;
+use crate::verify::HIDDEN;
 use crate::{
     Confined, ConfinedEntry, ConfinedMap, Signature, Validated, VerifyError, parse, print, read,
     verify,
@@ -55,9 +56,6 @@ pub fn check_program(source: &[u8]) -> Result<Validated, Error> {
     outcome
 }
 
-/// Parameters of a confined entry that its guest did not declare.
-const HIDDEN: usize = 4;
-
 /// Verifies a text as if it had been made of a guest's with the same parameters but the hidden ones.
 ///
 /// # Errors
@@ -69,7 +67,7 @@ const HIDDEN: usize = 4;
 pub fn check_confined(source: &str) -> Result<(), VerifyError> {
     let mut map = ConfinedMap::default();
     for printed in read(source.as_bytes()).iter().flat_map(Validated::entries) {
-        let own = printed.parameters.len().saturating_sub(HIDDEN);
+        let own = printed.parameters.len().saturating_sub(HIDDEN.len());
         map.entries.push(ConfinedEntry {
             signature: Signature {
                 parameters: printed.parameters[..own].to_vec(),

@@ -29,13 +29,15 @@ use body::{Body, Summary};
 use text::Text;
 
 /// The parameters that every entry ends in: name, bytes and register.
-const HIDDEN: [(&str, u32, &str); 6] = [
+pub(crate) const HIDDEN: [(&str, u32, &str); 8] = [
     ("wc_base", 8, "%wbase"),
     ("wc_control", 8, "%wctl"),
     ("wc_stop", 8, "%wstop"),
     ("wc_until", 8, "%wuntil"),
     ("wc_globals", 4, "%wglob"),
     ("wc_mask", 4, "%wmask"),
+    ("wc_first", 4, "%wfirst"),
+    ("wc_span", 4, "%wspan"),
 ];
 
 /// Reads a confined text again, prints its tree and accepts what was printed only where each of its statements is of a kind that cannot leave

@@ -13,7 +13,7 @@ const SOON: Duration = Duration::from_secs(20);
 fn function(registers: &str, statements: &str) -> String {
     format!(
         ".version 8.0\n.target sm_80\n.address_size 64\n\n.func g1(\n    .reg .b64 %wbase,\n    .reg .b64 %wctl,\n    .reg .b64 %wstop,\n    .reg .b64 %wuntil,\n    .reg .b32 %wglob,\n    \
-         .reg .b32 %wmask,\n    .reg .b32 %wlocal,\n    .reg .b32 %wdepth\n)\n{{\n{registers}{statements}    ret;\n}}\n"
+         .reg .b32 %wmask,\n    .reg .b32 %wfirst,\n    .reg .b32 %wspan,\n    .reg .b32 %wlocal,\n    .reg .b32 %wdepth\n)\n{{\n{registers}{statements}    ret;\n}}\n"
     )
 }
 
@@ -48,11 +48,17 @@ fn meter(label: usize) -> String {
     )
 }
 
+/// Where a loop begins.
+fn start(label: usize) -> String {
+    format!("wc_L{label}:\n    min.s32 %wf, %wf, 65536;\ng{label}:\n")
+}
+
 /// A branch back.
 fn back(label: usize, target: usize) -> String {
-    let branch = format!("    setp.ge.s32 %wq, %wf, 0;\n    @%wq bra g{target};\n");
+    let branch = |to| format!("    setp.ge.s32 %wq, %wf, 0;\n    @%wq bra {to}{target};\n");
+    let (round, again) = (branch("g"), branch("wc_L"));
     format!(
-        "    sub.s32 %wf, %wf, 65536;\n{branch}    setp.ge.s32 %wn, %wf, 0;\n    @%wn bra wc_L{label};\n{LOOK}{branch}wc_L{label}:\n"
+        "    sub.s32 %wf, %wf, 65536;\n{round}    setp.ge.s32 %wn, %wf, 0;\n    @%wn bra wc_L{label};\n{LOOK}{again}wc_L{label}:\n"
     )
 }
 
@@ -85,9 +91,9 @@ fn a_chain_of_branches_back_ends_soon() {
     let text = lines(count, |number| {
         let target = 1_000_000 + number.saturating_sub(1);
         let back = back(number + 1, target);
-        let label = 1_000_000 + number;
+        let start = start(1_000_000 + number);
         format!(
-            "g{label}:\n    mov.u32 %g{number}, %g{};\n{back}",
+            "{start}    mov.u32 %g{number}, %g{};\n{back}",
             (number + 1) % count
         )
     });
@@ -104,9 +110,9 @@ fn a_chain_of_branches_back_over_unwritten_registers_ends_soon() {
     let text = lines(count, |number| {
         let target = 1_000_000 + number.saturating_sub(1);
         let back = back(number + 1, target);
-        let label = 1_000_000 + number;
+        let start = start(1_000_000 + number);
         format!(
-            "g{label}:\n    mov.u32 %g{number}, %g{};\n{back}",
+            "{start}    mov.u32 %g{number}, %g{};\n{back}",
             (number + 1) % count
         )
     });

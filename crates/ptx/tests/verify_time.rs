@@ -1,4 +1,4 @@
-//! The sequences by which a confined text keeps time, BEGIN, METER and BACK, are accepted to the letter and nowhere else.
+//! The sequences by which a confined text keeps time, BEGIN, GO, HEAD, METER and BACK, are accepted to the letter and nowhere else.
 #![expect(clippy::unwrap_used, reason = "a test without its files fails at once")]
 
 mod fixtures;
@@ -20,12 +20,19 @@ fn sequences() -> Vec<Sequence> {
     let mut found = Vec::new();
     for (name, text) in confined_texts() {
         let lines: Vec<&str> = text.lines().collect();
-        for (first, line) in lines.iter().enumerate() {
-            let (kind, length) = if line.trim() == "mov.u32 %wu, %ctaid.x;" {
-                ("BEGIN", 13)
+        for (at, line) in lines.iter().enumerate() {
+            let mut first = at;
+            let (kind, length) = if line.trim() == "mov.u32 %wu, %clock;" {
+                ("BEGIN", 4)
+            } else if line.trim() == "@%wm ld.acquire.sys.global.u32 %wu, [%wstop];" {
+                ("GO", 3)
+            } else if line.trim() == "min.s32 %wf, %wf, 65536;" {
+                // With the labels on either side.
+                first -= 1;
+                ("HEAD", 3)
             } else if !line.starts_with("    sub.s32 %wf, %wf, ") {
                 continue;
-            } else if lines[first + 1].contains("%wq") {
+            } else if lines[at + 1].contains("%wq") {
                 ("BACK", 14)
             } else {
                 ("METER", 10)
@@ -203,7 +210,7 @@ fn all_refused(changes: impl Fn(&Sequence) -> Vec<(String, String)>) {
     }
     assert_eq!(
         tried.keys().copied().collect::<Vec<_>>(),
-        ["BACK", "BEGIN", "METER"]
+        ["BACK", "BEGIN", "GO", "HEAD", "METER"]
     );
     assert!(accepted.is_empty(), "accepted:\n{accepted}");
 }
@@ -285,14 +292,25 @@ fn its_label_is_no_target() {
         let mut all = Vec::new();
         let lines = sequence.lines();
         let label = lines[sequence.first + sequence.length - 1].trim_end_matches(':');
-        if sequence.kind == "BEGIN" {
+        if sequence.kind == "HEAD" {
+            // It is one, of BACK's first branch only.
+            let head = lines[sequence.first].trim_end_matches(':');
+            let again = format!("    @%wq bra {head};\n");
+            let round = format!("    @%wq bra {label};\n");
+            for (from, to) in [(&again, &round), (&round, &again)] {
+                let changed = sequence.text.replacen(from, to, 1);
+                all.push((format!("`{to}` for `{from}`"), changed));
+            }
+            return all;
+        }
+        if sequence.kind == "BEGIN" || sequence.kind == "GO" {
             // It has none, and one before it is none either.
             all.push(("a label".to_owned(), sequence.with(0, 0, &["g999:"])));
             all.push((
                 "a branch over it".to_owned(),
                 sequence.with(sequence.length, 0, &["g999:"]).replacen(
                     lines[sequence.first],
-                    "    bra g999;\n    mov.u32 %wu, %ctaid.x;",
+                    &format!("    bra g999;\n{}", lines[sequence.first]),
                     1,
                 ),
             ));
@@ -312,7 +330,7 @@ fn its_label_is_no_target() {
             all.push((format!("`{line}` behind it"), after));
         }
         // By a proper branch back, and by a list.
-        let back = BACK.replace("{target}", label).replace("{fuel}", "65536");
+        let back = back(label, label, "65536");
         let after = [&lines[..end - 1], &[&back], &lines[end - 1..]]
             .concat()
             .join("\n")
@@ -322,11 +340,17 @@ fn its_label_is_no_target() {
     });
 }
 
-/// A branch back to `target` that takes `fuel`.
+/// A branch back to `target`, or by `head` to it, that takes `fuel`.
+fn back(target: &str, head: &str, fuel: &str) -> String {
+    BACK.replace("{target}", target)
+        .replace("{head}", head)
+        .replace("{fuel}", fuel)
+}
+
 const BACK: &str = "    sub.s32 %wf, %wf, {fuel};\n    setp.ge.s32 %wq, %wf, 0;\n    @%wq bra {target};\n    setp.ge.s32 %wn, %wf, 0;\n    \
      @%wn bra wc_L900;\n    ld.volatile.global.u32 %wu, [%wstop];\n    mov.u64 %wt, %globaltimer;\n    setp.lt.u64 %wm, %wt, %wuntil;\n    \
      setp.eq.and.u32 %wm, %wu, 0, %wm;\n    selp.s32 %wf, 65536, -1, %wm;\n    @!%wm st.volatile.global.u32 [%wctl+8], %wone;\n    \
-     setp.ge.s32 %wq, %wf, 0;\n    @%wq bra {target};\nwc_L900:";
+     setp.ge.s32 %wq, %wf, 0;\n    @%wq bra {head};\nwc_L900:";
 
 /// A loop of `loops` with so many more instructions and labels in it, that takes so much fuel.
 fn lengthened(instructions: usize, labels: usize, fuel: &str) -> (String, String) {
@@ -336,7 +360,7 @@ fn lengthened(instructions: usize, labels: usize, fuel: &str) -> (String, String
     let end = start + text[start..].find("    ret;\n").unwrap();
     let more = "    mov.u32 %g1, 0;\n".repeat(instructions);
     let labels: String = (0..labels).map(|n| format!("g{}:\n", 2000 + n)).collect();
-    let back = BACK.replace("{target}", "g13").replace("{fuel}", fuel);
+    let back = back("g13", "wc_L9", fuel);
     let changed = format!(
         "{}g13:\n{more}{labels}{back}\n{}",
         &text[..start],
@@ -351,13 +375,13 @@ fn is_accepted((changed, like): (String, String)) -> bool {
 
 #[test]
 fn a_loop_takes_fuel_for_every_256_instructions() {
-    // BACK itself has 13.
-    assert!(is_accepted(lengthened(256 - 13, 0, "1")));
-    assert!(!is_accepted(lengthened(256 - 12, 0, "1")));
-    assert!(is_accepted(lengthened(512 - 13, 0, "2")));
-    assert!(!is_accepted(lengthened(512 - 12, 0, "2")));
+    // BACK itself has 13, and HEAD one.
+    assert!(is_accepted(lengthened(256 - 14, 0, "1")));
+    assert!(!is_accepted(lengthened(256 - 13, 0, "1")));
+    assert!(is_accepted(lengthened(512 - 14, 0, "2")));
+    assert!(!is_accepted(lengthened(512 - 13, 0, "2")));
     // A label takes no time.
-    assert!(is_accepted(lengthened(256 - 13, 300, "1")));
+    assert!(is_accepted(lengthened(256 - 14, 300, "1")));
 }
 
 #[test]
@@ -405,15 +429,28 @@ fn between(from: &str, to: &str) -> String {
 
 #[test]
 fn an_entry_begins_with_begin_and_nothing_else_does() {
-    let begin = between("    mov.u32 %wu, %ctaid.x;", "    mov.u32 %wx1, 0;\ng10:");
-    let meter = between("    sub.s32 %wf, %wf, 3;", "    mov.u32 %wx1, 0;\ng12:");
+    let begin = between("    mov.u32 %wu, %clock;", "    mov.u32 %wx1, 0;\nwc_L7:");
+    let ask = between("    mov.u32 %wu, %clock;", "    @%wm ld.acquire");
+    let go = between("    @%wm ld.acquire", "    mov.u32 %wx1, 0;\nwc_L7:");
+    let meter = between("    sub.s32 %wf, %wf, 3;", "    mov.u32 %wx1, 0;\nwc_L8:");
     let leaves =
         format!("{meter}    setp.lt.s32 %wx, %wf, 0;\n    @%wx exit;\n").replace("L4", "L99");
     for (what, to) in [
         ("nothing", ""),
         ("METER", &leaves),
         ("both, METER first", &(leaves.clone() + &begin)),
-        ("BEGIN twice", &begin.repeat(2)),
+        ("BEGIN twice", &(ask.clone() + &begin)),
+        ("GO twice", &(begin.clone() + &go)),
+        ("both twice", &begin.repeat(2)),
+        ("GO first", &(go.clone() + &ask)),
+        ("a load before", &format!("{HEAD_LOAD}{begin}")),
+        ("a load between", &format!("{ask}{HEAD_LOAD}{go}")),
+        ("a fence between", &format!("{ask}    membar.gl;\n{go}")),
+        ("a barrier between", &format!("{ask}    bar.sync 0;\n{go}")),
+        (
+            "too much between",
+            &format!("{ask}{}{go}", "    mov.u32 %g1, 7;\n".repeat(256)),
+        ),
         (
             "BEGIN behind an exit",
             &format!("    setp.eq.u32 %wx, 0, 1;\n    @%wx exit;\n{begin}"),
@@ -422,35 +459,17 @@ fn an_entry_begins_with_begin_and_nothing_else_does() {
         assert!(!is_accepted(changed(&begin, to)), "{what}");
     }
     assert!(is_accepted(changed(&begin, &(begin.clone() + &leaves))));
-    // Something that is no branch may stand before it.
-    assert!(is_accepted(changed(
-        &begin,
-        &format!("    mov.u32 %g1, 7;\n{begin}")
-    )));
+    // What only computes may stand before them, between them and behind them.
+    let more = "    mov.u32 %g1, 7;\n";
+    let around = format!("{more}{ask}{}{go}{HEAD_LOAD}", more.repeat(200));
+    assert!(is_accepted(changed(&begin, &around)));
     // A function that is called begins with METER.
-    let (text, like) = changed(&meter, &begin);
-    let with_register = text.replace(
-        "    .reg .pred %g3;\n",
-        "    .reg .pred %g3;\n    .reg .u32 %wk;\n",
-    );
-    let once = with_register.replacen("    .reg .u32 %wk;\n", "", 1);
-    assert!(!is_accepted((once.clone(), like.clone())));
-    assert!(is_accepted((
-        once.replace(&begin, "")
-            .replacen(
-                "    mov.u32 %wx1, 0;\ng10:",
-                &format!("{begin}    mov.u32 %wx1, 0;\ng10:"),
-                1
-            )
-            .replacen(
-                "    mov.u32 %wx1, 0;\ng12:",
-                &format!("{meter}    mov.u32 %wx1, 0;\ng12:"),
-                1
-            ),
-        like
-    )));
+    assert!(!is_accepted(changed(&meter, &begin)));
     assert!(!is_accepted(changed(&meter, "")));
 }
+
+/// A load that may stand behind GO.
+const HEAD_LOAD: &str = "    ld.global.u32 %wx1, [%wctl+16];\n";
 
 #[test]
 fn begin_needs_what_it_reads() {

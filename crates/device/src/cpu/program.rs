@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ptx::{Admitted, Signature, Verified};
 
-use crate::confinement::{Confinement, Hidden, Reins};
+use crate::confinement::{Confinement, Hidden, Reach, Reins};
 use crate::control::Known;
 use crate::device::{Attributes, DeviceLimits, Module, Program};
 use crate::error::Error;
@@ -144,7 +144,9 @@ impl Confined {
             stop: CONTROL_BASE,
             until,
         };
-        Hidden::new(launch, base, bytes, reins)
+        let region = launch.region().filter(|_| self.inset.is_none());
+        let reach = region.map_or(Reach::new(bytes, bytes, bytes), |region| region.reach());
+        Hidden::new(launch, base, bytes, reach, reins)
     }
 
     pub(super) fn known(&self, guest: &Signature, launch: &Launch) -> Known<'_> {

@@ -167,7 +167,13 @@ fn armed(
         until: until.unwrap_or(u64::MAX),
     };
     let window_bytes = region.spec().window_bytes;
-    Ok(Hidden::new(launch, region.pointer(0), window_bytes, reins))
+    Ok(Hidden::new(
+        launch,
+        region.pointer(0),
+        window_bytes,
+        region.reach(),
+        reins,
+    ))
 }
 
 /// Calls the driver with the addresses of the parameters, which it copies before it returns.

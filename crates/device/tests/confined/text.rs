@@ -24,17 +24,22 @@ pub(crate) fn address(form: WindowForm, n: u32, x: &str) -> String {
 }
 
 /// How every entry begins.
-const BEGIN: &str = "mov.u32 %wu, %ctaid.x; mov.u32 %wk, %ctaid.y; add.u32 %wu, %wu, %wk; mov.u32 %wk, %ctaid.z; add.u32 %wu, %wu, %wk; and.b32 %wu, %wu, 63; \
-    setp.eq.u32 %wx, %wu, 63; @!%wx ld.global.u32 %wu, [%wstop]; @%wx ld.volatile.global.u32 %wu, [%wstop]; \
-    setp.ne.u32 %wx, %wu, 0; @%wx fence.acq_rel.gpu; @%wx st.volatile.global.u32 [%wctl+8], %wone; @%wx exit;";
+const BEGIN: &str = "mov.u32 %wu, %clock; and.b32 %wu, %wu, 8176; setp.eq.u32 %wm, %wu, 0; ld.global.u32 %wu, [%wstop]; \
+    @%wm ld.acquire.sys.global.u32 %wu, [%wstop]; setp.ne.u32 %wx, %wu, 0; @%wx exit;";
 
-/// Goes back to a label for so much fuel, and looks at the clock where it is not left; `n` makes a label.
-fn back(n: u32, fuel: u32, to: &str) -> String {
-    let go = format!("setp.ge.s32 %wq, %wf, 0; @%wq bra {to};");
+/// Where a loop begins that [`back`] goes round to.
+fn start(n: u32) -> String {
+    format!("wc_L{n}0: min.s32 %wf, %wf, 65536; g{n}0:")
+}
+
+/// Goes back to a [`start`] for so much fuel, and looks at the clock where it is not left; `n` makes a label.
+fn back(n: u32, fuel: u32, to: u32) -> String {
+    let go = |to| format!("setp.ge.s32 %wq, %wf, 0; @%wq bra {to};");
+    let (round, again) = (go(format!("g{to}0")), go(format!("wc_L{to}0")));
     format!(
-        "sub.s32 %wf, %wf, {fuel}; {go} setp.ge.s32 %wn, %wf, 0; @%wn bra wc_L{n}; ld.volatile.global.u32 %wu, [%wstop]; \
+        "sub.s32 %wf, %wf, {fuel}; {round} setp.ge.s32 %wn, %wf, 0; @%wn bra wc_L{n}; ld.volatile.global.u32 %wu, [%wstop]; \
          mov.u64 %wt, %globaltimer; setp.lt.u64 %wm, %wt, %wuntil; setp.eq.and.u32 %wm, %wu, 0, %wm; selp.s32 %wf, 65536, -1, %wm; \
-         @!%wm st.volatile.global.u32 [%wctl+8], %wone; {go} wc_L{n}:"
+         @!%wm st.volatile.global.u32 [%wctl+8], %wone; {again} wc_L{n}:"
     )
 }
 
@@ -107,8 +112,8 @@ impl Text<'_> {
         let (body, more, [_, printed]) = (&self.body, self.registers, self.names);
         let text = format!(
             ".version 8.0 .target sm_80 .address_size 64 .visible .entry {printed}({declared}.param .u64 wc_base, \
-             .param .u64 wc_control, .param .u64 wc_stop, .param .u64 wc_until, .param .u32 wc_globals, .param .u32 wc_mask) {{ \
-             .reg .b64 %wbase, %wctl, %wstop, %wuntil, %wt; .reg .u32 %wu, %wk; .reg .b32 %wglob, %wmask, %wm4, %wlow, %whi, %wone, %wx1; .reg .s32 %wf; \
+             .param .u64 wc_control, .param .u64 wc_stop, .param .u64 wc_until, .param .u32 wc_globals, .param .u32 wc_mask, .param .u32 wc_first, .param .u32 wc_span) {{ \
+             .reg .b64 %wbase, %wctl, %wstop, %wuntil, %wt; .reg .u32 %wu; .reg .b32 %wglob, %wmask, %wm4, %wlow, %whi, %wone, %wx1; .reg .s32 %wf; \
              .reg .pred %wn, %wm, %wq, %wx, %wx2; {registers} {more} \
              ld.param.u64 %wbase, [wc_base]; ld.param.u64 %wctl, [wc_control]; ld.param.u64 %wstop, [wc_stop]; ld.param.u64 %wuntil, [wc_until]; ld.param.u32 %wglob, [wc_globals]; \
              ld.param.u32 %wmask, [wc_mask]; and.b32 %wm4, %wmask, -4; mov.b64 {{%wlow, %whi}}, %wbase; \
@@ -143,7 +148,7 @@ impl Text<'_> {
         let [name, printed] = self.names;
         let printed = program.entry(printed).unwrap();
         let mut parameters = printed.parameters.clone();
-        parameters.truncate(parameters.len() - 6);
+        parameters.truncate(parameters.len() - 8);
         let size = parameters.last().map_or(0, |last| last.offset + last.size);
         ConfinedEntry {
             signature: Signature {
@@ -173,11 +178,12 @@ pub(crate) fn store(form: WindowForm) -> Text<'static> {
 
 /// Goes round until its time is up, at which it looks every other time, and then stores a word at offset 64.
 pub(crate) fn endless() -> Text<'static> {
-    let (back, at) = (back(1, 65_536, "g5"), address(WindowForm::Masked, 1, "%g2"));
+    let (start, back) = (start(5), back(1, 65_536, 5));
+    let at = address(WindowForm::Masked, 1, "%g2");
     Text {
         names: ["endless", "g92"],
         registers: ".reg .b32 %g2;",
-        body: format!("g5: {back} mov.u32 %g2, 64; {at} st.global.u32 [%wa1], %g2; ret;"),
+        body: format!("{start} {back} mov.u32 %g2, 64; {at} st.global.u32 [%wa1], %g2; ret;"),
         ..Text::default()
     }
 }

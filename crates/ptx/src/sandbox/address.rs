@@ -11,16 +11,6 @@ use crate::ast::ScalarType;
 use crate::confined::WindowForm;
 use crate::error::Error;
 
-/// An address that a check looks at.
-pub(super) struct Computed {
-    /// The number of the register with its low word.
-    pub(super) word: u32,
-    /// The register with its high word; none where it has none.
-    pub(super) high: Option<u32>,
-    /// The 64-bit register with all of it, where there is one.
-    pub(super) whole: Option<String>,
-}
-
 impl<'m> Emitter<'_, 'm> {
     /// `[%wa1+imm]`: an access so many bytes behind the address of a group.
     pub(super) fn group_address(
@@ -46,12 +36,11 @@ impl<'m> Emitter<'_, 'm> {
 
     /// Writes the idiom of a group; gives the number of its address register.
     fn confine(&mut self, instruction: &Instruction<'m>, group: &Group) -> Result<u32, Error> {
-        let has_check = self.is_trapping() && is_checked(group.space);
-        let computed = self.computed(instruction, group, has_check)?;
-        if has_check && self.can_stray(group) {
-            self.check(instruction, group, &computed);
+        let word = self.computed(instruction, group)?;
+        if self.is_trapping() && is_checked(group.space) && self.can_stray(group) {
+            self.check(instruction, group, word);
         }
-        let word = format!("%wx{}", computed.word);
+        let word = format!("%wx{word}");
         self.idiom(instruction, group.space, &word, group.align, group.end)
     }
 
@@ -169,33 +158,18 @@ impl<'m> Emitter<'_, 'm> {
         number
     }
 
-    /// Computes what a group starts from.
-    fn computed(
-        &mut self,
-        instruction: &Instruction<'m>,
-        group: &Group,
-        has_check: bool,
-    ) -> Result<Computed, Error> {
+    /// Computes the low word of the address that a group starts from: what counts of it.
+    fn computed(&mut self, instruction: &Instruction<'m>, group: &Group) -> Result<u32, Error> {
         let anchor = group.anchor;
-        let plain = |word| Computed {
-            word,
-            high: None,
-            whole: None,
-        };
         match group.origin {
             Origin::Register(register) => {
                 let name = self.register(register);
                 match self.code.registers[register].ty {
-                    ScalarType::B64 | ScalarType::U64 | ScalarType::S64
-                        if has_check && group.space == Where::Global =>
-                    {
-                        Ok(self.split(name, anchor))
-                    }
                     ScalarType::B64 | ScalarType::U64 | ScalarType::S64 => {
                         let word = self.used.word();
                         put_in!(self.body, "cvt.u32.u64 %wx{word}, {name};");
                         self.add(word, anchor);
-                        Ok(plain(word))
+                        Ok(word)
                     }
                     ScalarType::B32 | ScalarType::U32 | ScalarType::S32 => {
                         let word = self.used.word();
@@ -203,7 +177,7 @@ impl<'m> Emitter<'_, 'm> {
                             0 => put_in!(self.body, "mov.b32 %wx{word}, {name};"),
                             anchor => put_in!(self.body, "add.u32 %wx{word}, {name}, {anchor};"),
                         }
-                        Ok(plain(word))
+                        Ok(word)
                     }
                     _ => Err(refuse(
                         &spelled(instruction),
@@ -216,12 +190,12 @@ impl<'m> Emitter<'_, 'm> {
                 self.used.globals = true;
                 let word = self.used.word();
                 put_in!(self.body, "add.u32 %wx{word}, %wglob, {};", low(anchor));
-                Ok(plain(word))
+                Ok(word)
             }
             Origin::Absolute => {
                 let word = self.used.word();
                 put_in!(self.body, "mov.u32 %wx{word}, {};", low(anchor));
-                Ok(plain(word))
+                Ok(word)
             }
             Origin::Dynamic => {
                 let before = match self.plan.blocks.shared_of[self.place] {
@@ -234,7 +208,7 @@ impl<'m> Emitter<'_, 'm> {
                     "mov.u32 %wx{word}, {};",
                     low(anchor.wrapping_add(i64::from(before)))
                 );
-                Ok(plain(word))
+                Ok(word)
             }
             Origin::Frame => {
                 let (start, level) = self.plan.blocks.frames[self.place];
@@ -249,27 +223,8 @@ impl<'m> Emitter<'_, 'm> {
                         "mad.lo.u32 %wx{word}, %wdepth, {level}, {offset};"
                     );
                 }
-                Ok(plain(word))
+                Ok(word)
             }
-        }
-    }
-
-    /// Both words of a 64-bit address.
-    pub(super) fn split(&mut self, name: String, offset: i64) -> Computed {
-        let whole = match offset {
-            0 => name,
-            _ => {
-                let double = self.used.double();
-                put_in!(self.body, "add.s64 %wxd{double}, {name}, {offset};");
-                format!("%wxd{double}")
-            }
-        };
-        let (word, high) = (self.used.word(), self.used.word());
-        put_in!(self.body, "mov.b64 {{%wx{word}, %wx{high}}}, {whole};");
-        Computed {
-            word,
-            high: Some(high),
-            whole: Some(whole),
         }
     }
 

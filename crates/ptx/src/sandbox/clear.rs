@@ -6,14 +6,15 @@
 use std::ops::Range;
 
 use super::blocks::{Block, Shared};
-use super::emit::Emitter;
+use super::control::Start;
+use super::emit::{Emitter, OwnLabel};
 use super::head::at_offset;
 use super::text::{put, put_in};
 
 /// What a thread clears at once.
 const UNIT: u32 = 16;
 /// How many threads a block is taken to have at least, where it is not said.
-const USUAL_THREADS: u32 = 128;
+const USUAL_THREADS: u32 = 256;
 /// How many times a thread clears a unit before there is a loop.
 const MAX_ROUNDS: u32 = 8;
 /// The same where only the launch knows how much there is.
@@ -48,9 +49,9 @@ impl Emitter<'_, '_> {
             }
             return;
         }
-        let (counter, label) = (self.used.word(), self.label());
+        let counter = self.used.word();
         put_in!(self.body, "mov.u32 %wx{counter}, 0;");
-        put!(self.body, "wc_L{label}:");
+        let start = self.start_of_loop();
         let block = Block {
             power: None,
             ..self.plan.blocks.local
@@ -62,7 +63,7 @@ impl Emitter<'_, '_> {
             vector(&zeros, 4)
         );
         let whole = size - size % UNIT;
-        self.go_round(counter, &UNIT.to_string(), &whole.to_string(), label);
+        self.go_round(counter, &UNIT.to_string(), &whole.to_string(), &start);
         self.clear_range(whole..size, &zeros);
     }
 
@@ -101,19 +102,29 @@ impl Emitter<'_, '_> {
         bytes
     }
 
+    /// Writes where a loop of ours begins.
+    fn start_of_loop(&mut self) -> Start {
+        self.used.fuel = true;
+        let (head, label) = (self.label(), self.label());
+        self.head_of_loop(head);
+        put!(self.body, "wc_L{label}:");
+        let target = format!("wc_L{label}");
+        Start { head, target }
+    }
+
     /// Goes back while a counter, which is moved on, is below a limit.
-    fn go_round(&mut self, counter: u32, step: &str, limit: &str, label: u32) {
+    fn go_round(&mut self, counter: u32, step: &str, limit: &str, start: &Start) {
         let flag = self.used.flag();
         put_in!(self.body, "add.u32 %wx{counter}, %wx{counter}, {step};");
         put_in!(self.body, "setp.lt.u32 %wxp{flag}, %wx{counter}, {limit};");
         // Light enough for what is cleared at most to take less fuel than one look at the clock gives.
         let guard = (".and", format!(", %wxp{flag}"));
-        self.go_back(1, guard, &format!("wc_L{label}"));
+        self.go_back(1, guard, start);
     }
 
-    /// Sets shared memory to zero, all threads of the block together.
+    /// Sets shared memory to zero, all threads of the block together. They wait for each other by [`await_clearing`](Self::await_clearing).
     pub(super) fn clear_shared(&mut self) {
-        let Some(shared) = self.plan.blocks.shared_of[self.place] else {
+        let Some(shared) = self.cleared_block() else {
             return;
         };
         self.used.shared = true;
@@ -122,7 +133,19 @@ impl Emitter<'_, '_> {
             Shared::Static { number, block } => self.clear_static(number, block, &team),
             Shared::Dynamic { padding, .. } => self.clear_dynamic(padding, &team),
         }
-        put_in!(self.body, "bar.sync 0;");
+    }
+
+    /// Waits until all threads have cleared their part of shared memory.
+    pub(super) fn await_clearing(&mut self) {
+        if self.cleared_block().is_some() {
+            put_in!(self.body, "bar.sync 0;");
+        }
+    }
+
+    /// The shared memory that is cleared.
+    fn cleared_block(&self) -> Option<Shared> {
+        let is_cleared = self.plan.options.clear_shared;
+        self.plan.blocks.shared_of[self.place].filter(|_| is_cleared)
     }
 
     /// The block's shape, where the guest says it.
@@ -268,38 +291,54 @@ impl Emitter<'_, '_> {
             }
         } else {
             let counter = self.next_unit(team, unit);
-            let label = self.label();
-            put!(self.body, "wc_L{label}:");
+            let start = self.start_of_loop();
             let number = self.in_block("s", "%wsb", whole, &format!("%wx{counter}"), UNIT, UNIT);
             put_in!(self.body, "st.shared.v4.u32 [%ws{number}], {zeros};");
-            self.go_round(counter, &team.stride, &block.size.to_string(), label);
+            self.go_round(counter, &team.stride, &block.size.to_string(), &start);
         }
         put!(self.body, "wc_L{end}:");
     }
 
-    /// Dynamic shared memory: 2^n bytes that an address is cut to, and the padding behind them.
+    /// Dynamic shared memory: 2^n bytes that an address is cut to, and the padding behind them. Many kernels have no more than a unit for each
+    /// thread, and leave it at that.
     fn clear_dynamic(&mut self, padding: u32, team: &Team) {
         let zeros = self.zeros();
         let zeros = vector(&zeros, 4);
         self.used.dynamic_masks |= UNIT | 1;
+        self.clear_unit(team.first, &zeros);
+        let all = self.clear_padding(padding, team, &zeros);
+        let end = self.label();
+        self.skip_if_reached(team, 1, all, end);
         let mut unit = team.first;
-        for round in 0..DYNAMIC_ROUNDS {
-            let flag = self.used.flag();
-            put_in!(self.body, "setp.le.u32 %wxp{flag}, %wx{unit}, %wsm16;");
-            let number = self.cut(&format!("%wx{unit}"));
-            put_in!(
-                self.body,
-                "@%wxp{flag} st.shared.v4.u32 [%ws{number}], {zeros};"
-            );
-            if round + 1 < DYNAMIC_ROUNDS {
-                unit = self.next_unit(team, unit);
-            }
+        for _ in 1..DYNAMIC_ROUNDS {
+            unit = self.next_unit(team, unit);
+            self.clear_unit(unit, &zeros);
         }
-        // The padding, from its end on.
+        self.skip_if_reached(team, DYNAMIC_ROUNDS, all, end);
+        let last = self.used.word();
+        put_in!(self.body, "mov.u32 %wx{last}, -1;");
+        let number = self.cut(&format!("%wx{last}"));
+        for at in (0..padding).step_by(UNIT as usize) {
+            let address = at_offset(&format!("%ws{number}"), at);
+            put_in!(self.body, "st.shared.v4.u32 {address}, {zeros};");
+        }
+        let counter = self.used.word();
+        put_in!(self.body, "mov.u32 %wx{counter}, %wx{};", team.first);
+        let start = self.start_of_loop();
+        let number = self.cut(&format!("%wx{counter}"));
+        put_in!(self.body, "st.shared.v4.u32 [%ws{number}], {zeros};");
+        let limit = self.dynamic_bytes(padding);
+        self.go_round(counter, &team.stride, &format!("%wx{limit}"), &start);
+        put!(self.body, "wc_L{end}:");
+    }
+
+    /// Clears the padding, from its end on; gives the flag that says whether all of it was reached: there are threads enough, and no more of it
+    /// than what it is behind.
+    fn clear_padding(&mut self, padding: u32, team: &Team, zeros: &str) -> u32 {
         let at_once = team.threads.unwrap_or(USUAL_THREADS) * UNIT;
-        let padding_rounds = padding.div_ceil(at_once);
+        let rounds = padding.div_ceil(at_once);
         let mut behind = team.first;
-        for round in 0..padding_rounds {
+        for round in 0..rounds {
             let (flag, from_end) = (self.used.flag(), self.used.word());
             put_in!(self.body, "setp.lt.u32 %wxp{flag}, %wx{behind}, {padding};");
             put_in!(self.body, "sub.u32 %wx{from_end}, %wsm16, %wx{behind};");
@@ -309,40 +348,39 @@ impl Emitter<'_, '_> {
                 self.body,
                 "@%wxp{flag} st.shared.v4.u32 {address}, {zeros};"
             );
-            if round + 1 < padding_rounds {
+            if round + 1 < rounds {
                 behind = self.next_unit(team, behind);
             }
         }
-        // Few threads have more to do; and where there is more padding than what it is behind, some of it was not reached.
-        let (end, flag) = (self.label(), self.used.flag());
-        let reached = self.rounds(team, DYNAMIC_ROUNDS);
-        put_in!(self.body, "setp.gt.u32 %wxp{flag}, %wx{reached}, %wsm16;");
-        let reached = self.rounds(team, padding_rounds);
+        let (reached, all) = (self.rounds(team, rounds), self.used.flag());
+        put_in!(self.body, "setp.ge.u32 %wxp{all}, %wx{reached}, {padding};");
         put_in!(
             self.body,
-            "setp.ge.and.u32 %wxp{flag}, %wx{reached}, {padding}, %wxp{flag};"
-        );
-        put_in!(
-            self.body,
-            "setp.ge.and.u32 %wxp{flag}, %wsm16, {}, %wxp{flag};",
+            "setp.ge.and.u32 %wxp{all}, %wsm16, {}, %wxp{all};",
             padding.saturating_sub(2 * UNIT)
         );
+        all
+    }
+
+    /// Leaves the rest out where some rounds have reached all, and a flag is set.
+    fn skip_if_reached(&mut self, team: &Team, rounds: u32, all: u32, end: OwnLabel) {
+        let (reached, flag) = (self.rounds(team, rounds), self.used.flag());
+        put_in!(
+            self.body,
+            "setp.gt.and.u32 %wxp{flag}, %wx{reached}, %wsm16, %wxp{all};"
+        );
         put_in!(self.body, "@%wxp{flag} bra wc_L{end};");
-        let last = self.used.word();
-        put_in!(self.body, "mov.u32 %wx{last}, -1;");
-        let number = self.cut(&format!("%wx{last}"));
-        for at in (0..padding).step_by(UNIT as usize) {
-            let address = at_offset(&format!("%ws{number}"), at);
-            put_in!(self.body, "st.shared.v4.u32 {address}, {zeros};");
-        }
-        let (counter, label) = (self.used.word(), self.label());
-        put_in!(self.body, "mov.u32 %wx{counter}, %wx{};", team.first);
-        put!(self.body, "wc_L{label}:");
-        let number = self.cut(&format!("%wx{counter}"));
-        put_in!(self.body, "st.shared.v4.u32 [%ws{number}], {zeros};");
-        let limit = self.dynamic_bytes(padding);
-        self.go_round(counter, &team.stride, &format!("%wx{limit}"), label);
-        put!(self.body, "wc_L{end}:");
+    }
+
+    /// Clears a unit of dynamic shared memory, if there is one there.
+    fn clear_unit(&mut self, unit: u32, zeros: &str) {
+        let flag = self.used.flag();
+        put_in!(self.body, "setp.le.u32 %wxp{flag}, %wx{unit}, %wsm16;");
+        let number = self.cut(&format!("%wx{unit}"));
+        put_in!(
+            self.body,
+            "@%wxp{flag} st.shared.v4.u32 [%ws{number}], {zeros};"
+        );
     }
 
     /// The address of a unit in dynamic shared memory; gives the number of its register.

@@ -36,12 +36,23 @@ impl<'m> Emitter<'_, 'm> {
                 put_in!(self.body, "{guard}exit;");
                 return Ok(());
             }
-            put_in!(self.body, "{guard}bra {target};");
+            match self.heads[*label] {
+                Some(head) => put_in!(self.body, "{guard}bra wc_L{head};"),
+                None => put_in!(self.body, "{guard}bra {target};"),
+            }
             return Ok(());
         }
+        let Some(head) = self.heads[*label] else {
+            return Err(refuse(
+                &spelled(instruction),
+                "it goes back to no loop",
+                instruction.at,
+            ));
+        };
         self.used.loops = true;
         let guard = self.also(instruction.guard);
-        self.go_back(self.weights[index] - self.weights[place], guard, &target);
+        let start = Start { head, target };
+        self.go_back(self.weights[index] - self.weights[place], guard, &start);
         Ok(())
     }
 
@@ -109,9 +120,17 @@ impl<'m> Emitter<'_, 'm> {
         self.body.line = line;
     }
 
+    /// Writes where a loop begins, before the label that it goes round to: a loop that was left for new fuel is taken up here. As the assembler sees
+    /// it, this is a loop around the loop, so that it leaves the inner one's branch as it is.
+    pub(super) fn head_of_loop(&mut self, head: OwnLabel) {
+        put!(self.body, "wc_L{head}:");
+        put_in!(self.body, "min.s32 %wf, %wf, {MAX_CHARGE};");
+    }
+
     /// Goes back to a label where there is fuel, and a predicate holds. The clock is looked at behind the branch, so that the loop has no more in it
     /// than the fuel that it takes: when there is none the loop is left, and taken up again with new fuel.
-    pub(super) fn go_back(&mut self, weight: u32, (and, guard): (&str, String), target: &str) {
+    pub(super) fn go_back(&mut self, weight: u32, (and, guard): (&str, String), start: &Start) {
+        let Start { head, target } = start;
         let weight = weight.clamp(1, MAX_CHARGE);
         self.used.fuel = true;
         let label = self.label();
@@ -124,7 +143,7 @@ impl<'m> Emitter<'_, 'm> {
         put_in!(self.body, "@%wn bra wc_L{label};");
         self.look();
         put_in!(self.body, "setp.ge{and}.s32 %wq, %wf, 0{guard};");
-        put_in!(self.body, "@%wq bra {target};");
+        put_in!(self.body, "@%wq bra wc_L{head};");
         put!(self.body, "wc_L{label}:");
         self.body.line = line;
     }
@@ -139,23 +158,22 @@ impl<'m> Emitter<'_, 'm> {
         put_in!(self.body, "@!%wm st.volatile.global.u32 [%wctl+8], %wone;");
     }
 
-    /// How a thread of an entry begins: it ends at once where the kernel is to stop, so that a stopped grid drains. Every thread does this, so that
-    /// most read the word from the cache of their multiprocessor; those of some blocks read it from memory, and where it says stop throw away
-    /// what that cache holds.
+    /// How a thread of an entry begins: it asks whether the kernel is to stop. Every thread does, so that most read the word from the cache of their
+    /// multiprocessor; those that begin at some moments read it from memory, in [`go`](Self::go). What the guest's code computes first is
+    /// done while the word is on its way.
     pub(super) fn begin(&mut self) {
         self.used.fuel = true;
-        put_in!(self.body, "mov.u32 %wu, %ctaid.x;");
-        put_in!(self.body, "mov.u32 %wk, %ctaid.y;");
-        put_in!(self.body, "add.u32 %wu, %wu, %wk;");
-        put_in!(self.body, "mov.u32 %wk, %ctaid.z;");
-        put_in!(self.body, "add.u32 %wu, %wu, %wk;");
-        put_in!(self.body, "and.b32 %wu, %wu, 63;");
-        put_in!(self.body, "setp.eq.u32 %wx, %wu, 63;");
-        put_in!(self.body, "@!%wx ld.global.u32 %wu, [%wstop];");
-        put_in!(self.body, "@%wx ld.volatile.global.u32 %wu, [%wstop];");
+        put_in!(self.body, "mov.u32 %wu, %clock;");
+        put_in!(self.body, "and.b32 %wu, %wu, 8176;");
+        put_in!(self.body, "setp.eq.u32 %wm, %wu, 0;");
+        put_in!(self.body, "ld.global.u32 %wu, [%wstop];");
+    }
+
+    /// Before the first thing that takes time: a thread ends where the kernel is to stop, so that a stopped grid drains. Threads that read the word
+    /// from memory acquire it: what the cache of their multiprocessor holds is thrown away, for those that come after them.
+    pub(super) fn go(&mut self) {
+        put_in!(self.body, "@%wm ld.acquire.sys.global.u32 %wu, [%wstop];");
         put_in!(self.body, "setp.ne.u32 %wx, %wu, 0;");
-        put_in!(self.body, "@%wx fence.acq_rel.gpu;");
-        put_in!(self.body, "@%wx st.volatile.global.u32 [%wctl+8], %wone;");
         put_in!(self.body, "@%wx exit;");
     }
 
@@ -338,6 +356,13 @@ impl<'m> Emitter<'_, 'm> {
     }
 }
 
+/// Where a loop begins: the label of ours before it, and the one that it goes round to.
+#[derive(Debug)]
+pub(super) struct Start {
+    pub(super) head: OwnLabel,
+    pub(super) target: String,
+}
+
 /// Most that is taken off at once, and what a look at the clock gives.
 const MAX_CHARGE: u32 = 65536;
 /// What an entry begins with: little, for what it read of the stop word may be old.
@@ -345,8 +370,9 @@ pub(super) const START: u32 = 2048;
 /// What a call takes beside what the function itself takes.
 const CALL_WEIGHT: u32 = 16;
 /// What a call passes of ours.
-const HIDDEN_ARGUMENTS: [&str; 8] = [
-    "%wbase", "%wctl", "%wstop", "%wuntil", "%wglob", "%wmask", "%wlocal", "%wnext",
+const HIDDEN_ARGUMENTS: [&str; 10] = [
+    "%wbase", "%wctl", "%wstop", "%wuntil", "%wglob", "%wmask", "%wfirst", "%wspan", "%wlocal",
+    "%wnext",
 ];
 /// Longest sleep.
 const MAX_SLEEP_NS: u32 = 1000;

@@ -61,6 +61,10 @@ pub(super) struct Emitter<'p, 'm> {
     /// By label: its statement.
     pub(super) places: Vec<Option<usize>>,
     pub(super) weights: Vec<u32>,
+    /// By label: the label of ours before it, where a loop begins.
+    pub(super) heads: Vec<Option<OwnLabel>>,
+    /// Of an entry, what is written of its first statements, before the body: see [`Ahead`].
+    pub(super) ahead: [Text; 3],
     /// Whether a label of the guest's was written.
     pub(super) has_label: bool,
     /// What the checks of this stretch have in common, where they have.
@@ -123,6 +127,8 @@ impl<'p, 'm> Emitter<'p, 'm> {
             param_base: None,
             places: flow::label_places(&code.statements, code.labels.len()),
             weights: flow::weights(&code.statements),
+            heads: vec![None; code.labels.len()],
+            ahead: Default::default(),
             has_label: false,
             joined: None,
             is_joined: Vec::new(),
@@ -191,7 +197,16 @@ impl<'p, 'm> Emitter<'p, 'm> {
         if self.is_trapping() {
             self.join_checks();
         }
+        self.find_loops();
+        let (mut stage, mut loaded) = (Ahead::Computes, HashSet::new());
         for (index, step) in code.statements.iter().enumerate() {
+            if stage < Ahead::Not {
+                let mut next = self.stage_of(index, step).max(stage);
+                if next == Ahead::Loads && self.awaits(index, step, &mut loaded) {
+                    next = Ahead::Awaits;
+                }
+                stage = self.advance(stage, next);
+            }
             if let Some(call) = self.calls.metered_at(index) {
                 self.note_joined();
                 self.pay_for_call(call);
@@ -201,6 +216,9 @@ impl<'p, 'm> Emitter<'p, 'm> {
                     self.note_joined();
                     self.has_label = true;
                     self.body.line = 0;
+                    if let Some(head) = self.heads[*label] {
+                        self.head_of_loop(head);
+                    }
                     let name = self.guest_label(*label);
                     put!(self.body, "{name}:");
                 }
@@ -211,8 +229,85 @@ impl<'p, 'm> Emitter<'p, 'm> {
             }
         }
         self.note_joined();
+        self.advance(stage, Ahead::Not);
         self.body.line = 0;
         Ok(())
+    }
+
+    /// Gives labels that are branched back to one of ours.
+    fn find_loops(&mut self) {
+        for (index, step) in self.code.statements.iter().enumerate() {
+            if let Step::Instruction(instruction) = step
+                && instruction.opcode == "bra"
+                && let Some(&Value::Label(label)) = instruction.operands.last()
+                && self.places[label].is_some_and(|place| place <= index)
+                && self.heads[label].is_none()
+            {
+                self.heads[label] = Some(self.label());
+            }
+        }
+    }
+
+    /// How far ahead of the body a statement may stand, as far as it goes alone.
+    fn stage_of(&self, index: usize, step: &Step<'m>) -> Ahead {
+        let Step::Instruction(instruction) = step else {
+            return Ahead::Not;
+        };
+        let row = isa::row(instruction.opcode);
+        let spaces = self.ways.of[index].iter().flatten();
+        let mut ways = spaces.map(|&(access, way)| (access.space, way));
+        match row.map(|row| (row.action, row.written)) {
+            _ if self.calls.metered_at(index).is_some() => Ahead::Not,
+            Some((Action::Access, _)) => match (ways.next(), ways.next()) {
+                (Some((Where::Param, Way::Direct)), None) => Ahead::Computes,
+                (Some((Where::Global, _)), None) => Ahead::Loads,
+                _ => Ahead::Not,
+            },
+            Some((Action::ConvertAddress | Action::Drop | Action::Keep, 1..)) => Ahead::Computes,
+            _ => Ahead::Not,
+        }
+    }
+
+    /// Whether a statement needs what was loaded ahead; notes what it loads itself.
+    fn awaits(&self, index: usize, step: &Step<'m>, loaded: &mut HashSet<Register>) -> bool {
+        let Step::Instruction(instruction) = step else {
+            return false;
+        };
+        let Some(row) = isa::row(instruction.opcode) else {
+            return false;
+        };
+        let mut awaits = instruction
+            .guard
+            .is_some_and(|guard| loaded.contains(&guard.register));
+        flow::read(instruction, row, &mut |register| {
+            awaits |= loaded.contains(&register);
+        });
+        let way = self.ways.of[index][0];
+        if way.is_some_and(|(access, _)| access.space == Where::Global) {
+            flow::written(instruction, row, &mut |register| {
+                loaded.insert(register);
+            });
+        }
+        awaits
+    }
+
+    /// Ends the stages before a statement's.
+    fn advance(&mut self, from: Ahead, mut to: Ahead) -> Ahead {
+        if from == Ahead::Computes && self.body.lines() > MAX_AHEAD {
+            to = to.max(Ahead::Loads);
+        }
+        if self.code.is_entry() {
+            for stage in from as usize..to as usize {
+                let line = self.body.line;
+                self.ahead[stage] = std::mem::take(&mut self.body);
+                self.body.line = line;
+            }
+        }
+        if from <= Ahead::Loads && to > Ahead::Loads {
+            // Between the two may be labels, behind which no address is known.
+            self.address_of.fill(None);
+        }
+        to
     }
 
     fn instruction(&mut self, index: usize, instruction: &Instruction<'m>) -> Result<(), Error> {
@@ -518,6 +613,21 @@ impl<'p, 'm> Emitter<'p, 'm> {
         Ok(())
     }
 }
+
+/// The first statements of an entry, up to the first label or branch: they stand among what is done before its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Ahead {
+    /// It computes while the thread does not know yet whether it may go on.
+    Computes,
+    /// It reaches into the window; then blocks of memory are cleared.
+    Loads,
+    /// It goes on with what was loaded, while other threads may still be clearing shared memory.
+    Awaits,
+    Not,
+}
+
+/// Most lines that are written for statements that compute ahead.
+const MAX_AHEAD: usize = 64;
 
 /// The low word of a number.
 pub(super) fn low(value: i64) -> u32 {

@@ -1,6 +1,6 @@
 //! What stands around the statements of a function: its declaration, registers of ours, the instructions of its head.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::ops::Range;
 
@@ -32,7 +32,11 @@ pub(super) struct Used {
     pub(super) loops: bool,
     pub(super) reports: bool,
     pub(super) shared: bool,
+    /// Whether what is the guest's of the window is asked for.
+    pub(super) span: bool,
     pub(super) strays: bool,
+    /// How far behind an address an access ends that is checked.
+    pub(super) reaches: BTreeSet<u32>,
     /// Alignments for which there is a mask; alignments are powers of two, so a sum of them is a set.
     pub(super) masks: u32,
     pub(super) dynamic_masks: u32,
@@ -99,21 +103,25 @@ fn alignments(set: u32) -> impl Iterator<Item = u32> {
     (0..6).map(|bit| 1 << bit).filter(move |bit| set & bit != 0)
 }
 
-const HIDDEN: [&str; 6] = [
+const HIDDEN: [&str; 8] = [
     ".param .u64 wc_base",
     ".param .u64 wc_control",
     ".param .u64 wc_stop",
     ".param .u64 wc_until",
     ".param .u32 wc_globals",
     ".param .u32 wc_mask",
+    ".param .u32 wc_first",
+    ".param .u32 wc_span",
 ];
-const HIDDEN_REGISTERS: [&str; 8] = [
+const HIDDEN_REGISTERS: [&str; 10] = [
     ".reg .b64 %wbase",
     ".reg .b64 %wctl",
     ".reg .b64 %wstop",
     ".reg .b64 %wuntil",
     ".reg .b32 %wglob",
     ".reg .b32 %wmask",
+    ".reg .b32 %wfirst",
+    ".reg .b32 %wspan",
     ".reg .b32 %wlocal",
     ".reg .b32 %wdepth",
 ];
@@ -129,16 +137,20 @@ impl Emitter<'_, '_> {
         let statements = std::mem::take(&mut self.body);
         // What the head's own code needs is counted with the rest, so it is written first.
         if self.code.is_entry() {
+            let [computed, loaded, awaited] = std::mem::take(&mut self.ahead);
             self.begin();
+            self.body.append(computed);
+            self.go();
+            self.body.append(loaded);
             self.clear_local(unstored);
-            if self.plan.options.clear_shared {
-                self.clear_shared();
-            }
+            self.clear_shared();
+            self.body.append(awaited);
+            self.await_clearing();
         } else if self.used.fuel || self.used.calls {
             let weight = self.weight();
             self.meter(weight);
         }
-        let clearing = std::mem::take(&mut self.body);
+        let ahead = std::mem::take(&mut self.body);
         self.tails();
         let tail = std::mem::take(&mut self.body);
         self.head(unwritten);
@@ -149,7 +161,7 @@ impl Emitter<'_, '_> {
         put!(text, "{{");
         text.line = 0;
         self.declarations(text);
-        for part in [head, clearing, statements, tail] {
+        for part in [head, ahead, statements, tail] {
             text.append(part);
         }
         put!(text, "}}");
@@ -243,6 +255,12 @@ impl Emitter<'_, '_> {
             ("b64", "%wuntil", is_entry),
             ("b32", "%wglob", is_entry && (used.globals || calls)),
             ("b32", "%wmask", is_entry && (used.masks != 0 || calls)),
+            (
+                "b32",
+                "%wfirst",
+                is_entry && (!used.reaches.is_empty() || calls),
+            ),
+            ("b32", "%wspan", is_entry && (used.span || calls)),
             ("b32", "%wlocal", is_entry && calls),
             ("b32", "%wdepth", is_entry && (calls || used.depth)),
             ("b32", "%wnext", calls),
@@ -250,7 +268,6 @@ impl Emitter<'_, '_> {
             ("b32", "%whi", used.high),
             ("b32", "%wf", used.fuel),
             ("b32", "%wone", used.fuel),
-            ("b32", "%wk", is_entry),
             ("b32", "%wu", used.fuel),
             ("b64", "%wt", used.fuel),
             ("pred", "%wn", used.fuel),
@@ -268,6 +285,8 @@ impl Emitter<'_, '_> {
         for (ty, name, _) in by_use.into_iter().filter(|(.., is_used)| *is_used) {
             names.entry(ty).or_default().push(name.to_owned());
         }
+        let reaches = used.reaches.iter().map(|last| format!("%wxe{last}"));
+        names.entry("b32").or_default().extend(reaches);
         let mut masks: Vec<_> = alignments(used.masks)
             .map(|align| format!("%wm{align}"))
             .collect();
@@ -344,6 +363,13 @@ impl Emitter<'_, '_> {
                 ("u64", "%wuntil", "wc_until", true),
                 ("u32", "%wglob", "wc_globals", self.used.globals || calls),
                 ("u32", "%wmask", "wc_mask", self.used.masks != 0 || calls),
+                (
+                    "u32",
+                    "%wfirst",
+                    "wc_first",
+                    !self.used.reaches.is_empty() || calls,
+                ),
+                ("u32", "%wspan", "wc_span", self.used.span || calls),
             ];
             for (ty, register, parameter, is_used) in loads {
                 if is_used {
@@ -395,6 +421,9 @@ impl Emitter<'_, '_> {
         }
         if calls {
             put_in!(self.body, "add.u32 %wnext, %wdepth, 1;");
+        }
+        for last in &self.used.reaches {
+            put_in!(self.body, "sub.u32 %wxe{last}, {last}, %wfirst;");
         }
         if self.used.fuel {
             put_in!(self.body, "mov.u32 %wone, 1;");

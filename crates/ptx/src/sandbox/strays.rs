@@ -1,26 +1,31 @@
 //! Reports of accesses outside memory: a check beside each confined address, which nothing of confinement depends on.
 
 use super::access::{Group, Origin, Way, Where};
-use super::address::Computed;
 use super::blocks::Shared;
 use super::emit::Emitter;
 use super::names::{Guard, Instruction, Step, Value};
 use super::text::put_in;
-use crate::confined::{SiteKind, WindowForm};
+use crate::confined::SiteKind;
 
-/// Checks of one stretch whose outcomes are joined. Bits that no address may have are summed up, which takes an instruction for two addresses, and
-/// looked at where the stretch ends.
+/// Checks of one stretch whose outcomes are joined. The farthest offset in the window and the bits of all addresses are kept, which takes an
+/// instruction an address or less, and looked at where the stretch ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Joined {
     kind: SiteKind,
     line: u32,
     /// Set where an offset in a block is too large.
     flag: Option<u32>,
-    /// The word with the bits of all high words.
-    high: Option<u32>,
-    /// Those with the bits of low words: of all that only have to be aligned, and of those that have to be in a masked window; by what they
-    /// have to be multiples of.
-    low: [[Option<u32>; 6]; 2],
+    /// The word with how far the farthest access to the window reaches.
+    farthest: Option<u32>,
+    /// By what they have to be multiples of: the word with the bits of all addresses.
+    low: [Option<u32>; 6],
+}
+
+/// How words are joined.
+#[derive(Clone, Copy, Debug)]
+enum Join {
+    Bits,
+    Farthest,
 }
 
 impl Joined {
@@ -29,8 +34,8 @@ impl Joined {
             kind,
             line,
             flag: None,
-            high: None,
-            low: [[None; 6]; 2],
+            farthest: None,
+            low: [None; 6],
         }
     }
 }
@@ -62,12 +67,7 @@ impl<'m> Emitter<'_, 'm> {
     }
 
     /// Writes a check beside the access: nothing of confinement depends on it.
-    pub(super) fn check(
-        &mut self,
-        instruction: &Instruction<'m>,
-        group: &Group,
-        computed: &Computed,
-    ) {
+    pub(super) fn check(&mut self, instruction: &Instruction<'m>, group: &Group, word: u32) {
         let kind = match group.space {
             Where::Shared => SiteKind::SharedAccess,
             Where::Local => SiteKind::LocalAccess,
@@ -76,83 +76,119 @@ impl<'m> Emitter<'_, 'm> {
         if self.is_joined.get(group.stretch) == Some(&true) {
             let line = instruction.at.line;
             let joined = self.joined.take().unwrap_or(Joined::new(kind, line));
-            self.joined = Some(self.join(joined, group, computed));
+            self.joined = Some(self.join(joined, group, word));
             return;
         }
-        let (comparison, word, limit) = match kind {
-            SiteKind::GlobalAccess => self.strays_in_window(group, computed),
-            _ => self.strays_in_block(group, computed),
-        };
-        let (and, also) = self.also(group.guard);
+        let also = self.also(group.guard);
+        self.check_alone(instruction, kind, group, word, also);
+    }
+
+    /// Notes an access with its own place and address where a further condition holds too.
+    pub(super) fn check_alone(
+        &mut self,
+        instruction: &Instruction<'m>,
+        kind: SiteKind,
+        group: &Group,
+        word: u32,
+        (and, also): (&str, String),
+    ) {
         let flag = self.used.flag();
-        put_in!(
-            self.body,
-            "setp.{comparison}{and}.u32 %wxp{flag}, %wx{word}, {limit}{also};"
-        );
-        self.note(instruction, kind, group.align, flag, computed);
+        if kind == SiteKind::GlobalAccess {
+            let reached = self.reached(group, word);
+            self.used.span = true;
+            put_in!(
+                self.body,
+                "setp.gt{and}.u32 %wxp{flag}, %wx{reached}, %wspan{also};"
+            );
+            if group.align > 1 {
+                let (bits, askew) = (self.used.word(), self.used.flag());
+                put_in!(
+                    self.body,
+                    "and.b32 %wx{bits}, %wx{word}, {};",
+                    group.align - 1
+                );
+                put_in!(
+                    self.body,
+                    "setp.ne{and}.u32 %wxp{askew}, %wx{bits}, 0{also};"
+                );
+                put_in!(self.body, "or.pred %wxp{flag}, %wxp{flag}, %wxp{askew};");
+            }
+        } else {
+            let (comparison, word, limit) = self.strays_in_block(group, word);
+            put_in!(
+                self.body,
+                "setp.{comparison}{and}.u32 %wxp{flag}, %wx{word}, {limit}{also};"
+            );
+        }
+        let site = self.site(kind, instruction.at.line, group.align);
+        self.used.strays = true;
+        put_in!(self.body, "@%wxp{flag} mov.u32 %wxsite, {site};");
+        put_in!(self.body, "@%wxp{flag} cvt.u64.u32 %wxaddr, %wx{word};");
+    }
+
+    /// A word with how far behind the first byte of the guest's memory a group's last byte is. What is carved from the top of the window comes
+    /// before that memory, as offsets wrap, so that all that is the guest's lies in a row.
+    fn reached(&mut self, group: &Group, word: u32) -> u32 {
+        let last = group.end.saturating_sub(1);
+        self.used.reaches.insert(last);
+        let reached = self.used.word();
+        put_in!(self.body, "add.u32 %wx{reached}, %wx{word}, %wxe{last};");
+        reached
     }
 
     /// Takes one more group into the checks of its stretch.
-    fn join(&mut self, mut joined: Joined, group: &Group, computed: &Computed) -> Joined {
-        let is_global = group.space == Where::Global;
-        let is_masked = is_global && self.plan.options.window == WindowForm::Masked;
-        let word = computed.word;
-        if group.align > 1 || is_masked {
-            let sum = &mut joined.low[usize::from(is_masked)][align_bit(group.align)];
-            self.take_in(sum, word, group.guard);
+    fn join(&mut self, mut joined: Joined, group: &Group, word: u32) -> Joined {
+        if group.align > 1 {
+            let sum = &mut joined.low[align_bit(group.align)];
+            self.take_in(sum, word, Join::Bits, group.guard);
         }
-        if let Some(high) = computed.high {
-            self.take_in(&mut joined.high, high, group.guard);
+        if group.space == Where::Global {
+            let reached = self.reached(group, word);
+            self.take_in(&mut joined.farthest, reached, Join::Farthest, group.guard);
+            return joined;
         }
-        if is_masked && group.end > group.align {
-            let last = self.used.word();
-            put_in!(
+        let (comparison, limit) = self.farthest(group);
+        let guard = self.guard(group.guard);
+        match joined.flag {
+            Some(flag) => put_in!(
                 self.body,
-                "add.u32 %wx{last}, %wx{word}, {};",
-                group.end - 1
-            );
-            self.take_in(&mut joined.low[1][0], last, group.guard);
-        }
-        if !is_global {
-            let (comparison, limit) = self.farthest(group);
-            let guard = self.guard(group.guard);
-            match joined.flag {
-                Some(flag) => put_in!(
+                "{guard}setp.{comparison}.or.u32 %wxp{flag}, %wx{word}, {limit}, %wxp{flag};"
+            ),
+            None => {
+                let flag = self.used.flag();
+                let (and, also) = self.also(group.guard);
+                put_in!(
                     self.body,
-                    "{guard}setp.{comparison}.or.u32 %wxp{flag}, %wx{word}, {limit}, %wxp{flag};"
-                ),
-                None => {
-                    let flag = self.used.flag();
-                    let (and, also) = self.also(group.guard);
-                    put_in!(
-                        self.body,
-                        "setp.{comparison}{and}.u32 %wxp{flag}, %wx{word}, {limit}{also};"
-                    );
-                    joined.flag = Some(flag);
-                }
+                    "setp.{comparison}{and}.u32 %wxp{flag}, %wx{word}, {limit}{also};"
+                );
+                joined.flag = Some(flag);
             }
         }
         joined
     }
 
-    /// Takes the bits of a word into a sum of such.
-    fn take_in(&mut self, sum: &mut Option<u32>, word: u32, guard: Option<Guard>) {
-        let sum = match (*sum, guard) {
-            (Some(sum), _) => sum,
+    /// Takes a word into what is joined of such.
+    fn take_in(&mut self, all: &mut Option<u32>, word: u32, join: Join, guard: Option<Guard>) {
+        let all = match (*all, guard) {
+            (Some(all), _) => all,
             (None, None) => {
-                *sum = Some(self.used.word());
-                put_in!(self.body, "mov.b32 %wx{}, %wx{word};", sum.unwrap_or(0));
+                *all = Some(self.used.word());
+                put_in!(self.body, "mov.b32 %wx{}, %wx{word};", all.unwrap_or(0));
                 return;
             }
             (None, Some(_)) => {
                 let fresh = self.used.word();
-                *sum = Some(fresh);
+                *all = Some(fresh);
                 put_in!(self.body, "mov.b32 %wx{fresh}, 0;");
                 fresh
             }
         };
         let guard = self.guard(guard);
-        put_in!(self.body, "{guard}or.b32 %wx{sum}, %wx{sum}, %wx{word};");
+        let op = match join {
+            Join::Bits => "or.b32",
+            Join::Farthest => "max.u32",
+        };
+        put_in!(self.body, "{guard}{op} %wx{all}, %wx{all}, %wx{word};");
     }
 
     /// With what an offset in a block is compared for a group to be outside.
@@ -217,124 +253,47 @@ impl<'m> Emitter<'_, 'm> {
         self.body.line = joined.line;
         let site = self.site(joined.kind, joined.line, 0);
         self.used.strays = true;
-        let mut bits = joined.high;
-        for (is_masked, sums) in joined.low.iter().enumerate() {
-            for (power, sum) in sums.iter().enumerate() {
-                let Some(sum) = sum else { continue };
-                let rest = bits.map_or("0".to_owned(), |bits| format!("%wx{bits}"));
-                let sought = self.used.word();
-                let align = 1_u32 << power;
-                if is_masked == 1 {
-                    // (sum & ~mask) | rest
-                    self.used.masks |= align;
-                    put_in!(
-                        self.body,
-                        "lop3.b32 %wx{sought}, %wx{sum}, %wm{align}, {rest}, 186;"
-                    );
-                } else {
-                    // (sum & (align - 1)) | rest
-                    put_in!(
-                        self.body,
-                        "lop3.b32 %wx{sought}, %wx{sum}, {}, {rest}, 234;",
-                        align - 1
-                    );
-                }
-                bits = Some(sought);
-            }
+        let mut bits = None;
+        for (power, sum) in joined.low.iter().enumerate() {
+            let Some(sum) = sum else { continue };
+            let rest = bits.map_or("0".to_owned(), |bits| format!("%wx{bits}"));
+            let sought = self.used.word();
+            // (sum & (align - 1)) | rest
+            put_in!(
+                self.body,
+                "lop3.b32 %wx{sought}, %wx{sum}, {}, {rest}, 234;",
+                (1_u32 << power) - 1
+            );
+            bits = Some(sought);
         }
-        let flag = match (bits, joined.flag) {
-            (Some(bits), Some(flag)) => {
-                put_in!(
+        let mut flag = joined.flag;
+        let conditions = [(bits, "ne", "0"), (joined.farthest, "gt", "%wspan")];
+        for (word, comparison, limit) in conditions {
+            let Some(word) = word else { continue };
+            self.used.span |= limit == "%wspan";
+            match flag {
+                Some(flag) => put_in!(
                     self.body,
-                    "setp.ne.or.u32 %wxp{flag}, %wx{bits}, 0, %wxp{flag};"
-                );
-                flag
+                    "setp.{comparison}.or.u32 %wxp{flag}, %wx{word}, {limit}, %wxp{flag};"
+                ),
+                None => {
+                    let fresh = self.used.flag();
+                    put_in!(
+                        self.body,
+                        "setp.{comparison}.u32 %wxp{fresh}, %wx{word}, {limit};"
+                    );
+                    flag = Some(fresh);
+                }
             }
-            (Some(bits), None) => {
-                let flag = self.used.flag();
-                put_in!(self.body, "setp.ne.u32 %wxp{flag}, %wx{bits}, 0;");
-                flag
-            }
-            (None, Some(flag)) => flag,
-            (None, None) => return,
-        };
+        }
+        let Some(flag) = flag else { return };
         put_in!(self.body, "@%wxp{flag} mov.u32 %wxsite, {site};");
     }
 
-    /// Notes a place and its address where a flag is set.
-    pub(super) fn note(
-        &mut self,
-        instruction: &Instruction<'m>,
-        kind: SiteKind,
-        bytes: u32,
-        flag: u32,
-        computed: &Computed,
-    ) {
-        let site = self.site(kind, instruction.at.line, bytes);
-        self.used.strays = true;
-        put_in!(self.body, "@%wxp{flag} mov.u32 %wxsite, {site};");
-        match &computed.whole {
-            Some(whole) => put_in!(self.body, "@%wxp{flag} mov.b64 %wxaddr, {whole};"),
-            None => put_in!(
-                self.body,
-                "@%wxp{flag} cvt.u64.u32 %wxaddr, %wx{};",
-                computed.word
-            ),
-        }
-    }
-
-    /// A word that is not zero where an address or its alignment is not right: the bits of it that the window does not have.
-    pub(super) fn strays_in_window(
-        &mut self,
-        group: &Group,
-        computed: &Computed,
-    ) -> (&'static str, u32, String) {
-        let bits = self.used.word();
-        let (word, align) = (computed.word, group.align);
-        let high = computed
-            .high
-            .map_or("0".to_owned(), |high| format!("%wx{high}"));
-        let is_whole = self.plan.options.window == WindowForm::Whole;
-        if is_whole {
-            // (word & (align - 1)) | high
-            put_in!(
-                self.body,
-                "lop3.b32 %wx{bits}, %wx{word}, {}, {high}, 234;",
-                align - 1
-            );
-        } else {
-            // (word & ~mask) | high
-            self.used.masks |= align;
-            put_in!(
-                self.body,
-                "lop3.b32 %wx{bits}, %wx{word}, %wm{align}, {high}, 186;"
-            );
-        }
-        // The last byte too; in the whole form what lies behind 4 GiB is the guard's alone.
-        if group.end > align && !is_whole {
-            let last = self.used.word();
-            self.used.masks |= 1;
-            put_in!(
-                self.body,
-                "add.u32 %wx{last}, %wx{word}, {};",
-                group.end - 1
-            );
-            put_in!(
-                self.body,
-                "lop3.b32 %wx{bits}, %wx{last}, %wm1, %wx{bits}, 186;"
-            );
-        }
-        ("ne", bits, "0".to_owned())
-    }
-
-    /// The same for a block: low bits that should be zero are turned to the top, where they make the offset too large.
-    pub(super) fn strays_in_block(
-        &mut self,
-        group: &Group,
-        computed: &Computed,
-    ) -> (&'static str, u32, String) {
+    /// How a word is compared with what to see that a group is outside its block, or askew: low bits that should be zero are turned to the top, where
+    /// they make the offset too large.
+    fn strays_in_block(&mut self, group: &Group, mut word: u32) -> (&'static str, u32, String) {
         let shift = group.align.trailing_zeros();
-        let mut word = computed.word;
         if shift > 0 {
             let turned = self.used.word();
             put_in!(

@@ -1,7 +1,7 @@
 //! Generic addresses of shared and local memory, which carry a tag in their high word: how they are made, told apart and used.
 
 use super::access::{Access, Group, Origin, Where, spelled};
-use super::address::{Computed, prefix};
+use super::address::prefix;
 use super::emit::{Caching, Emitter, low, with_space};
 use super::names::{Base, Instruction, Value, refuse};
 use super::text::put_in;
@@ -31,9 +31,15 @@ impl<'m> Emitter<'_, 'm> {
         ) {
             return Err(refused("a generic address has 64 bits"));
         }
-        let computed = self.split(self.register(*register), *offset);
-        let (word, width) = (format!("%wx{}", computed.word), access.width);
-        let tag = computed.high.unwrap_or(computed.word);
+        let mut whole = self.register(*register);
+        if *offset != 0 {
+            let double = self.used.double();
+            put_in!(self.body, "add.s64 %wxd{double}, {whole}, {offset};");
+            whole = format!("%wxd{double}");
+        }
+        let (low, tag) = (self.used.word(), self.used.word());
+        put_in!(self.body, "mov.b64 {{%wx{low}, %wx{tag}}}, {whole};");
+        let (word, width) = (format!("%wx{low}"), access.width);
         let is_atomic = matches!(instruction.opcode, "atom" | "red");
         let mut ways = vec![(Where::Global, None), (Where::Shared, Some(SHARED_TAG))];
         if !is_atomic {
@@ -64,7 +70,7 @@ impl<'m> Emitter<'_, 'm> {
         }
         if self.is_trapping() {
             for &(space, _, flag) in &prepared {
-                self.check_tagged(instruction, space, flag, width, &computed);
+                self.check_tagged(instruction, space, flag, width, low);
             }
         }
         let mut before = String::new();
@@ -95,7 +101,7 @@ impl<'m> Emitter<'_, 'm> {
         space: Where,
         flag: u32,
         width: u32,
-        computed: &Computed,
+        word: u32,
     ) {
         let group = Group {
             space,
@@ -106,32 +112,13 @@ impl<'m> Emitter<'_, 'm> {
             end: width,
             stretch: 0,
         };
-        // In shared and local memory the high word is the tag.
-        let (kind, (comparison, word, limit)) = match space {
-            Where::Shared => (
-                SiteKind::SharedAccess,
-                self.strays_in_block(&group, computed),
-            ),
-            Where::Local => (
-                SiteKind::LocalAccess,
-                self.strays_in_block(&group, computed),
-            ),
-            _ => (
-                SiteKind::GlobalAccess,
-                self.strays_in_window(&group, computed),
-            ),
+        let kind = match space {
+            Where::Shared => SiteKind::SharedAccess,
+            Where::Local => SiteKind::LocalAccess,
+            _ => SiteKind::GlobalAccess,
         };
-        let whole = computed
-            .whole
-            .clone()
-            .filter(|_| kind == SiteKind::GlobalAccess);
-        let computed = &Computed { whole, ..*computed };
-        let stray = self.used.flag();
-        put_in!(
-            self.body,
-            "setp.{comparison}.and.u32 %wxp{stray}, %wx{word}, {limit}, %wxp{flag};"
-        );
-        self.note(instruction, kind, width, stray, computed);
+        let also = (".and", format!(", %wxp{flag}"));
+        self.check_alone(instruction, kind, &group, word, also);
     }
 
     /// `cvta` and `isspacep`, on offsets and tags.

@@ -32,6 +32,11 @@ impl Text {
         self.lines.extend(other.lines);
     }
 
+    /// How many lines there are.
+    pub(super) fn lines(&self) -> usize {
+        self.lines.len()
+    }
+
     /// The text, and the guest's lines.
     pub(super) fn finish(self) -> (String, Vec<u32>) {
         (self.text, self.lines)

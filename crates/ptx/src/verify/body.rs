@@ -8,8 +8,8 @@ use super::control::{HANDED_DOWN, METER_REGISTERS};
 use super::fact::{Fact, Place};
 use super::flow::{Flow, Mistake};
 use super::table::{
-    BARRIERS, COMPUTE, COMPUTE_MATRIX, FENCES, READS_CARRY, REDUCING_BARRIERS, SPECIAL_REGISTERS,
-    WARP,
+    BARRIERS, COMPUTE, COMPUTE_MATRIX, FENCES, MEMORY, READS_CARRY, REDUCING_BARRIERS,
+    SPECIAL_REGISTERS, WARP,
 };
 use super::text::{Text, check_limit, is_guests, is_number};
 use crate::ast::{
@@ -88,7 +88,7 @@ pub(super) struct Body<'b, 't> {
     pub(super) tables: HashMap<Symbol, &'t [Symbol]>,
     /// By reserved register.
     pub(super) facts: HashMap<Symbol, Fact>,
-    /// Reserved registers that were written, and those that only BEGIN, METER and BACK write.
+    /// Reserved registers that were written, and those that only BEGIN, GO, METER and BACK write.
     pub(super) reserved_written: HashSet<Symbol>,
     /// Bytes of a call's parameters stored since the last label, and of results.
     pub(super) stored: HashMap<Symbol, Vec<(u32, u32)>>,
@@ -96,9 +96,11 @@ pub(super) struct Body<'b, 't> {
     pub(super) returned: HashSet<Symbol>,
     pub(super) flow: Flow,
     pub(super) paid: Paid,
-    /// Whether neither a label nor BEGIN, METER or a branch was met yet.
+    /// Whether neither a label nor GO, METER or a branch was met yet.
     pub(super) in_head: bool,
-    /// Whether BEGIN, or in a function that is called METER, is behind the head.
+    /// Whether BEGIN was met.
+    pub(super) has_asked: bool,
+    /// Whether GO, or in a function that is called METER, is behind the head.
     pub(super) has_head_meter: bool,
     /// Labels of METERs and BACKs, and labels that are branched to.
     pub(super) meter_labels: HashSet<Symbol>,
@@ -130,6 +132,7 @@ impl<'b, 't> Body<'b, 't> {
             flow: Flow::new(text.module.names.len() + 1),
             paid: Paid::default(),
             in_head: true,
+            has_asked: false,
             has_head_meter: false,
             meter_labels: HashSet::new(),
             targets: Vec::new(),
@@ -387,7 +390,11 @@ impl<'b, 't> Body<'b, 't> {
         if let Some(guard) = instruction.guard {
             self.read(guard.register, line)?;
         }
-        match self.name(instruction.opcode) {
+        let opcode = self.name(instruction.opcode);
+        if self.is_in_entrys_head() && MEMORY.contains(&opcode) && !op.starts_with("ld.param.") {
+            return Err(VerifyErrorKind::Fuel { what: "an entry" }.at(line));
+        }
+        match opcode {
             "bra" | "brx" | "call" | "exit" | "ret" => self.control(index, instruction, op),
             "nanosleep" => self.sleep(op, operands, line),
             "ld" | "ldmatrix" => self.load(instruction),

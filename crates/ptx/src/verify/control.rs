@@ -9,7 +9,7 @@ use crate::ast::{
 use crate::error::{Excerpt, VerifyErrorKind};
 
 /// The parameters that every function that is called ends in. Of what the last but one is the address, `Text::local` says.
-pub(super) const HANDED_DOWN: [(&str, ScalarType, Option<Fact>); 8] = [
+pub(super) const HANDED_DOWN: [(&str, ScalarType, Option<Fact>); 10] = [
     ("%wbase", ScalarType::B64, Some(Fact::Base)),
     ("%wctl", ScalarType::B64, Some(Fact::Control)),
     ("%wstop", ScalarType::B64, Some(Fact::Stop)),
@@ -20,12 +20,14 @@ pub(super) const HANDED_DOWN: [(&str, ScalarType, Option<Fact>); 8] = [
         ScalarType::B32,
         Some(Fact::WindowMask { align: 1 }),
     ),
+    ("%wfirst", ScalarType::B32, Some(Fact::First)),
+    ("%wspan", ScalarType::B32, Some(Fact::Span)),
     ("%wlocal", ScalarType::B32, None),
     ("%wdepth", ScalarType::B32, Some(Fact::Depth)),
 ];
 
-/// Registers that BEGIN, METER and BACK write beside `%wf` and `%wq`.
-pub(super) const METER_REGISTERS: [&str; 5] = ["%wk", "%wm", "%wn", "%wt", "%wu"];
+/// Registers that BEGIN, GO, METER and BACK write beside `%wf` and `%wq`.
+pub(super) const METER_REGISTERS: [&str; 4] = ["%wm", "%wn", "%wt", "%wu"];
 
 /// The fuel that an entry begins with and that a look at the clock gives, and the most that is taken at once.
 const FUEL: u32 = 65_536;
@@ -55,22 +57,26 @@ const LOOK: [&str; 6] = [
     "@!%wm st.volatile.global.u32 [%wctl+8], %wone;",
 ];
 
-/// How an entry begins, behind its head: BEGIN. Blocks in any direction of the grid are among those that read the word from memory.
-const BEGIN: [&str; 13] = [
-    "mov.u32 %wu, %ctaid.x;",
-    "mov.u32 %wk, %ctaid.y;",
-    "add.u32 %wu, %wu, %wk;",
-    "mov.u32 %wk, %ctaid.z;",
-    "add.u32 %wu, %wu, %wk;",
-    "and.b32 %wu, %wu, 63;",
-    "setp.eq.u32 %wx, %wu, 63;",
-    "@!%wx ld.global.u32 %wu, [%wstop];",
-    "@%wx ld.volatile.global.u32 %wu, [%wstop];",
+/// How an entry begins: BEGIN asks whether the kernel is to stop. One warp of 512, as the clock has it, will read the word from memory.
+const BEGIN: [&str; 4] = [
+    "mov.u32 %wu, %clock;",
+    "and.b32 %wu, %wu, 8176;",
+    "setp.eq.u32 %wm, %wu, 0;",
+    "ld.global.u32 %wu, [%wstop];",
+];
+
+/// The end of an entry's head, GO: a thread goes on only where the kernel is not to stop.
+const GO: [&str; 3] = [
+    "@%wm ld.acquire.sys.global.u32 %wu, [%wstop];",
     "setp.ne.u32 %wx, %wu, 0;",
-    "@%wx fence.acq_rel.gpu;",
-    "@%wx st.volatile.global.u32 [%wctl+8], %wone;",
     "@%wx exit;",
 ];
+
+/// Where a loop begins, HEAD: between a label of ours, which the loop is taken up at with new fuel, and the one that it goes round to.
+const HEAD: &str = "min.s32 %wf, %wf, 65536;";
+
+/// Most instructions of an entry's head: threads that are to stop run them all.
+const MAX_HEAD: usize = 256;
 
 /// Statements of a branch back, BACK: the test, the branch, the look that a thread without fuel takes, and both again.
 const BACK: usize = 14;
@@ -91,7 +97,7 @@ impl<'t> Body<'_, 't> {
         self.paid = Paid::default();
     }
 
-    /// Behind the head of an entry BEGIN stands.
+    /// The head of an entry ends in GO.
     fn leave_head(&mut self, line: u32) -> Result<()> {
         let was_in_head = std::mem::replace(&mut self.in_head, false);
         match was_in_head && self.is_entry() {
@@ -100,7 +106,7 @@ impl<'t> Body<'_, 't> {
         }
     }
 
-    /// What only functions may do that have BEGIN or METER behind the head.
+    /// What only functions may do that have GO or METER behind the head.
     pub(super) fn needs_head_meter(&self, what: &'static str, line: u32) -> Result<()> {
         match self.has_head_meter {
             true => Ok(()),
@@ -117,11 +123,17 @@ impl<'t> Body<'_, 't> {
         }
     }
 
-    /// BEGIN, METER or BACK, if one begins at a statement: how many statements it has.
+    /// BEGIN, GO, HEAD, METER or BACK, if one begins at a statement: how many statements it has.
     pub(super) fn meter(&mut self, index: usize) -> Option<Result<usize>> {
         let first = self.text_of(index);
         if first == BEGIN[0] {
             return Some(self.begin(index));
+        }
+        if first == GO[0] {
+            return Some(self.go(index));
+        }
+        if first == HEAD {
+            return Some(self.head(index));
         }
         let fuel = first
             .strip_prefix("sub.s32 %wf, %wf, ")?
@@ -159,17 +171,45 @@ impl<'t> Body<'_, 't> {
             .all(|(index, expected)| self.text_of(index) == expected)
     }
 
-    /// BEGIN, behind the head of an entry.
+    /// BEGIN, in the head of an entry.
     fn begin(&mut self, index: usize) -> Result<usize> {
-        let is_in_place = self.is_entry() && self.in_head && self.has_reins();
+        let is_in_place = self.is_entry() && self.in_head && !self.has_asked && self.has_reins();
         if !is_in_place || !self.is_text(index, BEGIN) {
+            let line = self.line_of(index);
+            return Err(VerifyErrorKind::Fuel { what: "an entry" }.at(line));
+        }
+        self.has_asked = true;
+        self.paid = Paid::default();
+        Ok(BEGIN.len())
+    }
+
+    /// GO, at the end of an entry's head.
+    fn go(&mut self, index: usize) -> Result<usize> {
+        let is_in_place = self.in_head && self.has_asked;
+        let is_soon = self.instructions(0, index) <= MAX_HEAD;
+        if !is_in_place || !is_soon || !self.is_text(index, GO) {
             let line = self.line_of(index);
             return Err(VerifyErrorKind::Fuel { what: "an entry" }.at(line));
         }
         self.in_head = false;
         self.has_head_meter = true;
         self.paid = Paid::default();
-        Ok(BEGIN.len())
+        Ok(GO.len())
+    }
+
+    /// HEAD: it gives no fuel, so that it may stand wherever there is some.
+    fn head(&mut self, index: usize) -> Result<usize> {
+        if !self.has_reins() {
+            let what = "a loop";
+            return Err(VerifyErrorKind::Fuel { what }.at(self.line_of(index)));
+        }
+        self.paid = Paid::default();
+        Ok(1)
+    }
+
+    /// What comes before GO takes no time: it reaches no memory.
+    pub(super) fn is_in_entrys_head(&self) -> bool {
+        self.in_head && self.is_entry()
     }
 
     /// BACK: a branch back where there is fuel, which is looked for behind it.
@@ -180,19 +220,23 @@ impl<'t> Body<'_, 't> {
         let (
             Some(Statement::Instruction(test)),
             Some(Statement::Instruction(branch)),
+            Some(Statement::Instruction(again)),
             Some(Statement::Label { name: end, .. }),
         ) = (
             self.statements.get(index + 1),
             self.statements.get(index + 2),
+            self.statements.get(index + BACK - 2),
             self.statements.get(index + BACK - 1),
         )
         else {
             return Err(wrong());
         };
-        let [Operand::Name(target)] = branch.operands.as_slice() else {
+        let ([Operand::Name(target)], [Operand::Name(head)]) =
+            (branch.operands.as_slice(), again.operands.as_slice())
+        else {
             return Err(wrong());
         };
-        let (target, end) = (*target, *end);
+        let (target, head, end) = (*target, *head, *end);
         let test_text = match test.operands.as_slice() {
             [_, _, _] => format!("setp.ge.s32 {FUELED}, %wf, 0;"),
             [
@@ -214,6 +258,7 @@ impl<'t> Body<'_, 't> {
         };
         let (target_name, end_name) = (self.name(target), self.name(end));
         let branch_text = format!("@{FUELED} bra {target_name};");
+        let again_text = format!("@{FUELED} bra {};", self.name(head));
         let first = format!("sub.s32 %wf, %wf, {fuel};");
         let over = format!("@%wn bra {end_name};");
         let last = format!("{end_name}:");
@@ -225,14 +270,20 @@ impl<'t> Body<'_, 't> {
             &over,
         ];
         let expected = expected.into_iter().chain(LOOK);
-        let expected = expected.chain([test_text.as_str(), &branch_text, &last]);
+        let expected = expected.chain([test_text.as_str(), &again_text, &last]);
         let is_exact = self.is_text(index, expected) && end_name.starts_with("wc_L");
         let fuel = fuel.parse().ok().filter(|fuel| (1..=FUEL).contains(fuel));
         let fuel: u32 = fuel.ok_or_else(wrong)?;
         self.leave_head(line)?;
         self.needs_head_meter(what, line)?;
         self.target(target, line)?;
-        let place = self.labels.get(&target).copied();
+        self.target(head, line)?;
+        let place = self.labels.get(&head).copied();
+        let is_head = place.is_some_and(|place| {
+            self.name(head).starts_with("wc_L")
+                && self.text_of(place + 1) == HEAD
+                && self.labels.get(&target) == Some(&(place + 2))
+        });
         let inside = place.filter(|&place| place < index);
         let inside = inside.map(|place| self.instructions(place, index + BACK));
         self.paid = Paid {
@@ -240,11 +291,11 @@ impl<'t> Body<'_, 't> {
             ..Paid::default()
         };
         let is_paid = inside.is_some_and(|inside| self.pays_for(inside));
-        if !is_exact || !is_paid || !self.has_reins() {
+        if !is_exact || !is_head || !is_paid || !self.has_reins() {
             return Err(wrong());
         }
         self.meter_labels.insert(end);
-        self.flow.branch(vec![target], true);
+        self.flow.branch(vec![target, head], true);
         self.forget();
         Ok(BACK)
     }

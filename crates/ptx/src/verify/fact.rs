@@ -50,6 +50,8 @@ pub(super) enum Fact {
     DynamicMask { padding: u32, align: u32 },
     /// Bytes of dynamic shared memory.
     DynamicSize,
+    /// Offset in the window where what is the guest's begins, for reports only.
+    First,
     /// What may be done before the clock is looked at.
     Fuel,
     /// True only where fuel was left at the METER just before, and calls are fewer than `depth`.
@@ -62,6 +64,8 @@ pub(super) enum Fact {
     Offset(Bound),
     /// The number 1.
     One,
+    /// How far what is the guest's reaches from there, for reports only.
+    Span,
     /// What guarded a call or branch, and guards no other.
     Spent,
     /// Address of the word by which the host stops the kernel.
@@ -106,12 +110,14 @@ impl Fact {
             Self::Depth
                 | Self::DynamicMask { .. }
                 | Self::DynamicSize
+                | Self::First
                 | Self::Fuel
                 | Self::Fueled { .. }
                 | Self::Globals
                 | Self::NextDepth { .. }
                 | Self::Offset(_)
                 | Self::One
+                | Self::Span
                 | Self::Spent
                 | Self::WindowMask { .. }
         )

@@ -152,6 +152,23 @@ pub(super) const REDUCING_BARRIERS: [&str; 12] = [
     "barrier.red.or.aligned.pred",
 ];
 
+/// Opcodes that reach memory, order it or wait: none of them, but for loads of parameters, stands in the head of an entry.
+pub(super) const MEMORY: [&str; 13] = [
+    "atom",
+    "bar",
+    "barrier",
+    "cp",
+    "fence",
+    "ld",
+    "ldmatrix",
+    "membar",
+    "nanosleep",
+    "prefetch",
+    "red",
+    "st",
+    "stmatrix",
+];
+
 /// Instructions that only order memory.
 pub(super) const FENCES: [&str; 14] = [
     "membar.cta",
