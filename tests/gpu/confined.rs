@@ -109,13 +109,7 @@ fn start(
         ..LaunchControl::default()
     };
     let mut launch = Arc::default();
-    Launch::prepare(
-        &mut launch,
-        geometry,
-        arguments,
-        Some(Arc::clone(region)),
-        control,
-    )?;
+    Launch::prepare(&mut launch, geometry, arguments, Some(region), control)?;
     Ok(launch.start(program))
 }
 

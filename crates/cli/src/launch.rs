@@ -280,7 +280,7 @@ impl Run<'_> {
             ..LaunchControl::default()
         };
         let mut launch = Arc::<Launch>::default();
-        let region = Some(Arc::clone(&self.region));
+        let region = Some(&self.region);
         Launch::prepare(&mut launch, self.geometry, arguments, region, control)?;
         let begun = Instant::now();
         launch.start(Arc::clone(&self.program)).wait()?;

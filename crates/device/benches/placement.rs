@@ -209,7 +209,7 @@ impl Way for Ours<'_> {
         let pointers = IntegerPointers::Refuse;
         let arguments = Arguments::new(&values, attributes, pointers);
         let arguments = arguments.expect("arguments in order");
-        let region = Some(Arc::clone(&self.region));
+        let region = Some(&self.region);
         let control = LaunchControl::default();
         let mut slot = self.launch.borrow_mut();
         let prepared = Launch::prepare(&mut slot, geometry, arguments, region, control);

@@ -331,17 +331,17 @@ impl Launch {
         slot: &mut Arc<Self>,
         geometry: Geometry,
         arguments: Arguments<'_>,
-        region: Option<Arc<Region>>,
+        region: Option<&Arc<Region>>,
         control: LaunchControl,
     ) -> Result<(), Error> {
         for (index, value) in arguments.values.iter().enumerate() {
             if let Value::Pointer { offset, len } = *value {
-                guard(index, offset, len, region.as_deref())?;
+                guard(index, offset, len, region.map(Arc::as_ref))?;
             }
         }
         let (confinement, signature) = (arguments.kernel.confinement, &arguments.kernel.signature);
         if let Some(confinement) = confinement {
-            confinement.runs_on(region.as_deref())?;
+            confinement.runs_on(region.map(Arc::as_ref))?;
         }
         // A stuck launch still has a report to come.
         if slot.signal.is_stuck() {
@@ -358,7 +358,7 @@ impl Launch {
             }
         };
         // Pointers are made what the kernel takes here and nowhere else: a confined one sees offsets on every device.
-        let pointer = |offset| match (&region, confinement) {
+        let pointer = |offset| match (region, confinement) {
             (Some(region), None) => region.pointer(offset),
             (None, _) | (_, Some(_)) => offset,
         };
@@ -380,10 +380,14 @@ impl Launch {
         }
         launch.geometry = Some(geometry);
         launch.confinement = confinement;
-        launch.region = region;
+        // Most launches run on the memory of the launch before: that costs no count of its users.
+        if launch.region.as_ref().map(Arc::as_ptr) != region.map(Arc::as_ptr) {
+            launch.region = region.cloned();
+        }
         launch.control = control;
         launch.next_block = AtomicU64::new(0);
-        launch.log().clear();
+        let log = launch.log.get_mut();
+        log.unwrap_or_else(PoisonError::into_inner).clear();
         launch.signal.reset();
         Ok(())
     }

@@ -86,7 +86,7 @@ impl Bench {
         let geometry = Geometry::new(grid, block, 0, Mode::Plain, limits, Some(attributes))?;
         let arguments = Arguments::new(values, attributes, IntegerPointers::Accept)?;
         let mut launch = Arc::default();
-        let region = Some(Arc::clone(&self.region));
+        let region = Some(&self.region);
         Launch::prepare(&mut launch, geometry, arguments, region, control)?;
         Ok(launch.start(program))
     }

@@ -1,6 +1,7 @@
 //! From what a guest asks for to what a device runs: [`LaunchCall`] (alleged) through decoded values to a prepared launch. Every
 //! way to launch comes through [`lower`], in this order of checks.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use abi::argv::{self, Arg, DecodeError, Dialect};
@@ -95,11 +96,12 @@ pub(crate) fn lower(
     let code = code?;
     let program = &code.program;
     let region = region(last_region, device, base, memory.size())?;
+    let region = region.as_deref();
     if has_buffers {
         let args = argv::decode(given, call.dialect).map_while(Result::ok);
         for (index, (value, arg)) in values.iter_mut().zip(args).enumerate() {
             if let Arg::Buffer { handle, offset } = arg {
-                *value = buffer(shared, region.as_ref(), index, handle, offset)?;
+                *value = buffer(shared, region, index, handle, offset)?;
             }
         }
     }
@@ -145,19 +147,19 @@ fn capped(argv: &[u8]) -> &[u8] {
 
 /// The memory that the guest runs on, most likely the `last` one; `None` if the device cannot address it. Memory that the
 /// embedder made addressable is asked about every time, since nothing tells when it is gone.
-fn region(
-    last: &mut Option<Arc<Region>>,
+fn region<'a>(
+    last: &'a mut Option<Arc<Region>>,
     device: &Arc<dyn Device>,
     base: Option<HostAddr>,
     bytes: u64,
-) -> Result<Option<Arc<Region>>, Error> {
+) -> Result<Option<Cow<'a, Arc<Region>>>, Error> {
     let Some(base) = base else { return Ok(None) };
     if last.as_ref().is_none_or(|last| last.base() != base) {
         *last = device.regions().find(base);
     }
     match last {
-        Some(region) => Ok(Some(Arc::clone(region))),
-        None => Ok(device.adopt(base, bytes)?),
+        Some(region) => Ok(Some(Cow::Borrowed(region))),
+        None => Ok(device.adopt(base, bytes)?.map(Cow::Owned)),
     }
 }
 

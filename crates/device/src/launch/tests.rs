@@ -418,7 +418,7 @@ fn prepare(
     slot: &mut Arc<Launch>,
     values: &[Value<'_>],
     signature: &Signature,
-    region: Option<Arc<Region>>,
+    region: Option<&Arc<Region>>,
 ) -> Result<(), Error> {
     let geometry = on_device([3, 1, 1], [1, 1, 1], 0).unwrap();
     let kernel = attributes(signature.clone());
@@ -434,7 +434,7 @@ fn a_pointer_is_passed_on_only_if_all_its_bytes_are_addressable() {
     let mut slot = Arc::default();
     let mut check = |offset, len| {
         let values = [Value::Pointer { offset, len }, Value::U32(7)];
-        prepare(&mut slot, &values, &signature, Some(Arc::clone(&region)))
+        prepare(&mut slot, &values, &signature, Some(&region))
     };
     let end = 1 << 16;
     for (offset, len) in [(0, end), (end - 4, 4), (end, 0), (buffer.start(), 100)] {
@@ -510,7 +510,7 @@ fn values_lie_at_their_offsets_and_the_rest_is_zero() {
         Value::U64(u64::MAX - 1),
     ];
     let mut slot = Arc::default();
-    prepare(&mut slot, &values, &signature, Some(region())).unwrap();
+    prepare(&mut slot, &values, &signature, Some(&region())).unwrap();
     let mut want = vec![0; 56];
     want[0..4].copy_from_slice(&[1, 2, 3, 4]);
     want[8] = 0x40;
@@ -560,7 +560,7 @@ fn a_slot_is_used_again_once_the_device_has_let_go() {
         kept: std::sync::Mutex::default(),
     });
     let mut slot = Arc::default();
-    prepare(&mut slot, &values, &signature, Some(region())).unwrap();
+    prepare(&mut slot, &values, &signature, Some(&region())).unwrap();
     let first = Arc::as_ptr(&slot);
     let completion = Arc::clone(&slot).start(Arc::clone(&program) as Arc<dyn Program>);
 
@@ -606,13 +606,7 @@ fn a_confined_kernel_runs_on_the_windows_that_it_is_confined_to() {
         };
         let arguments = Arguments::new(&[], &kernel, IntegerPointers::Refuse).unwrap();
         let control = LaunchControl::default();
-        Launch::prepare(
-            &mut Arc::default(),
-            geometry,
-            arguments,
-            region.cloned(),
-            control,
-        )
+        Launch::prepare(&mut Arc::default(), geometry, arguments, region, control)
     };
     assert_eq!(check(WindowForm::Masked, Some(&small)), Ok(()));
     assert_eq!(check(WindowForm::Masked, Some(&whole)), Ok(()));

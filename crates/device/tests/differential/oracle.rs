@@ -223,13 +223,7 @@ impl World {
             ..LaunchControl::default()
         };
         let mut launch = Arc::default();
-        Launch::prepare(
-            &mut launch,
-            geometry,
-            arguments,
-            Some(Arc::clone(&region)),
-            control,
-        )?;
+        Launch::prepare(&mut launch, geometry, arguments, Some(&region), control)?;
         let outcome = launch.start(Arc::clone(&program)).wait();
         let mut memory = vec![0; size(MEMORY)];
         region

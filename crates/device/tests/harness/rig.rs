@@ -221,7 +221,7 @@ impl Rig {
         )?;
         let arguments = Arguments::new(values, attributes, IntegerPointers::Refuse)?;
         let mut launch = Arc::default();
-        Launch::prepare(&mut launch, geometry, arguments, region, control)?;
+        Launch::prepare(&mut launch, geometry, arguments, region.as_ref(), control)?;
         let completion = Arc::clone(&launch).start(Arc::clone(program));
         Ok((launch, completion))
     }

@@ -61,7 +61,7 @@ impl Bench {
         let geometry = Geometry::new(grid, block, 0, mode, limits, Some(attributes)).unwrap();
         let arguments = Arguments::new(values, attributes, IntegerPointers::Accept).unwrap();
         let mut launch = Arc::default();
-        let region = Some(Arc::clone(&self.region));
+        let region = Some(&self.region);
         Launch::prepare(&mut launch, geometry, arguments, region, control).unwrap();
         launch.start(Arc::clone(program))
     }

@@ -118,7 +118,7 @@ fn run(bench: &Bench, text: &str) -> Option<bool> {
             budget: Some(20_000),
             ..LaunchControl::default()
         };
-        let region = Some(std::sync::Arc::clone(&bench.region));
+        let region = Some(&bench.region);
         Launch::prepare(&mut launch, geometry, arguments, region, control).unwrap();
         match launch.start(program).wait() {
             Ok(()) | Err(Error::Trap(_) | Error::Stopped(_)) => ran = true,

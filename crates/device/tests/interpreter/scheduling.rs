@@ -225,7 +225,7 @@ fn a_program_outlives_its_device() {
         &mut launch,
         geometry,
         arguments,
-        Some(Arc::clone(&region)),
+        Some(&region),
         LaunchControl::default(),
     )
     .unwrap();
