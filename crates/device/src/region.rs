@@ -36,6 +36,7 @@ pub struct RegionSpec {
 /// One instance's memory. Its base never moves, and it lives as long as anything that uses it.
 pub struct Region {
     spec: RegionSpec,
+    base: HostAddr,
     backing: Box<dyn Backing>,
     size: AtomicU64,
     floor: AtomicU64,
@@ -83,6 +84,7 @@ impl Region {
         backing.grow(0, spec.initial_bytes)?;
         let region = Arc::new(Self {
             spec,
+            base: backing.base(),
             backing,
             size: AtomicU64::new(spec.initial_bytes),
             floor: AtomicU64::new(spec.window_bytes),
@@ -113,6 +115,7 @@ impl Region {
         };
         Arc::new(Self {
             spec,
+            base: backing.base(),
             backing,
             size: AtomicU64::new(bytes),
             floor: AtomicU64::new(bytes),
@@ -124,7 +127,7 @@ impl Region {
     /// Where linear memory begins.
     #[must_use]
     pub fn base(&self) -> HostAddr {
-        self.backing.base()
+        self.base
     }
 
     /// What a kernel of the region's device is given for an offset: the offset itself where kernels see offsets, as on the CPU
