@@ -153,11 +153,11 @@ fn give_buffer(shared: &Shared, buffer: i64) -> Result<Resource<BufferHandle>, E
         .inspect_err(|_| buffers::free(shared, buffer).unwrap_or_default())
 }
 
-impl Host<'_> {
+impl<'a> Host<'a> {
     /// An import, from the first check to the answer.
     fn call<R>(
         &self,
-        operation: impl FnOnce(&Arc<Shared>) -> Result<R, Error>,
+        operation: impl FnOnce(&'a Arc<Shared>) -> Result<R, Error>,
     ) -> Result<R, api::Error> {
         let shared = self.0.shared();
         let result = contained(|| {

@@ -302,20 +302,28 @@ pub(crate) struct Recorded {
 
 /// The right to one launch. Dropping it stops what was launched and gives back what it holds.
 #[derive(Debug)]
-pub(crate) struct LaunchPermit {
-    shared: Arc<Shared>,
+pub(crate) struct LaunchPermit<'a> {
+    shared: &'a Shared,
     kernel: i64,
     completion: Option<Completion>,
     has_ended: bool,
-    /// What was started, and when, if anybody wants to know.
-    started: Option<(Arc<dyn Program>, Geometry, Instant)>,
+    /// If anybody wants to know.
+    started: Option<Box<Started>>,
 }
 
-impl LaunchPermit {
+/// What was started, and when.
+#[derive(Debug)]
+struct Started {
+    program: Arc<dyn Program>,
+    geometry: Geometry,
+    at: Instant,
+}
+
+impl<'a> LaunchPermit<'a> {
     /// The right to a launch that was counted in [`Recorded::in_flight`]. It must not be dropped under that lock.
-    pub(crate) fn counted(shared: &Arc<Shared>, kernel: i64) -> Self {
+    pub(crate) fn counted(shared: &'a Shared, kernel: i64) -> Self {
         Self {
-            shared: Arc::clone(shared),
+            shared,
             kernel,
             completion: None,
             has_ended: false,
@@ -325,20 +333,25 @@ impl LaunchPermit {
 
     /// Starts the launch that the right is used for. A device that panics has not taken it: nothing is left to wait for.
     pub(crate) fn start(&mut self, launch: Arc<Launch>, program: Arc<dyn Program>) {
-        let note = || (Arc::clone(&program), launch.geometry(), Instant::now());
-        self.started = event::is_told(self.shared.audit.as_ref()).then(note);
+        if event::is_told(self.shared.audit.as_ref()) {
+            self.started = Some(Box::new(Started {
+                program: Arc::clone(&program),
+                geometry: launch.geometry(),
+                at: Instant::now(),
+            }));
+        }
         self.completion = Some(launch.start(program));
     }
 
     /// Waits for the end of what was started.
-    pub(crate) async fn finish(mut self) -> Result<(), device::Error> {
+    pub(crate) async fn finish(&mut self) -> Result<(), device::Error> {
         let Some(completion) = &mut self.completion else {
             return Ok(());
         };
         let outcome = match &self.started {
             None => completion.await,
             // Most launches are told to nobody, and none of those is to carry the room for this.
-            Some(started) => Box::pin(told(completion, &self.shared, started)).await,
+            Some(started) => Box::pin(told(completion, self.shared, started)).await,
         };
         self.has_ended = true;
         let counters = &self.shared.counters;
@@ -358,23 +371,22 @@ impl LaunchPermit {
 async fn told(
     completion: &mut Completion,
     shared: &Shared,
-    (program, geometry, begun): &(Arc<dyn Program>, Geometry, Instant),
+    started: &Started,
 ) -> Result<(), device::Error> {
-    let kernel = program.attributes().signature.entry.as_str();
+    let kernel = started.program.attributes().signature.entry.as_str();
     let span = tracing::debug_span!("launch", instance = ?shared.instance, kernel);
     let outcome = completion.instrument(span).await;
     if outcome.is_ok() {
-        let (geometry, took) = (*geometry, begun.elapsed());
         shared.tell(&Event::Launch {
             kernel,
-            geometry,
-            took,
+            geometry: started.geometry,
+            took: started.at.elapsed(),
         });
     }
     outcome
 }
 
-impl Drop for LaunchPermit {
+impl Drop for LaunchPermit<'_> {
     fn drop(&mut self) {
         let completion = self.completion.take();
         if completion.is_some() && !self.has_ended {

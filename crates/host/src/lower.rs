@@ -27,18 +27,18 @@ pub(crate) struct LaunchCall {
 }
 
 /// A launch that may start, and the right to it.
-pub(crate) struct Lowered {
+pub(crate) struct Lowered<'a> {
     pub(crate) program: Arc<dyn Program>,
     pub(crate) launch: Arc<Launch>,
-    pub(crate) permit: LaunchPermit,
+    pub(crate) permit: LaunchPermit<'a>,
 }
 
 /// Checks a launch and puts it together. What argv says is recorded once it is decoded.
-pub(crate) fn lower(
-    shared: &Arc<Shared>,
+pub(crate) fn lower<'a>(
+    shared: &'a Shared,
     memory: &mut GuestMemory<'_>,
     call: &LaunchCall,
-) -> Result<Lowered, Error> {
+) -> Result<Lowered<'a>, Error> {
     let base = memory.base();
     let memory = &*memory;
     let mut recorded = shared.recorded();

@@ -20,11 +20,11 @@ use crate::registry::{Code, KernelEntry};
 use crate::telemetry::count;
 
 /// Checks and starts a launch. Dropping what is given stops the kernel.
-pub(crate) fn launch(
-    shared: &Arc<Shared>,
+pub(crate) fn launch<'a>(
+    shared: &'a Shared,
     memory: &mut GuestMemory<'_>,
     call: &LaunchCall,
-) -> Result<LaunchPermit, Error> {
+) -> Result<LaunchPermit<'a>, Error> {
     let Lowered {
         program,
         launch,

@@ -129,10 +129,10 @@ enum Needs {
     Nothing,
 }
 
-fn enter_with_memory<T: HasWasiCuda + 'static, R>(
-    caller: &mut Caller<'_, T>,
+fn enter_with_memory<'a, T: HasWasiCuda + 'static, R>(
+    caller: &'a mut Caller<'_, T>,
     needs: Needs,
-    operation: impl FnOnce(&Arc<Shared>, &mut GuestMemory<'_>) -> Result<R, Error>,
+    operation: impl FnOnce(&'a Arc<Shared>, &mut GuestMemory<'_>) -> Result<R, Error>,
 ) -> Result<R, Error> {
     contained(|| {
         let shared = caller.data().wasi_cuda().shared();
@@ -154,14 +154,19 @@ fn enter_with_memory<T: HasWasiCuda + 'static, R>(
 /// A launch, in either module. It spends tokio's budget, so that a guest that calls in a loop lets others run.
 async fn launch<T: HasWasiCuda + 'static>(mut caller: Caller<'_, T>, call: LaunchCall) -> i32 {
     tokio::task::consume_budget().await;
-    let started = enter_with_memory(&mut caller, Needs::Nothing, |shared, memory| {
-        ops::launch(shared, memory, &call)
-    });
-    let result = match started {
-        Ok(launch) => launch.finish().await.map(|()| 0).map_err(Error::from),
-        Err(error) => Err(error),
-    };
-    status(caller.data().wasi_cuda().shared(), call.dialect, result)
+    let result = launch_all(&mut caller, &call).await;
+    let shared = caller.data().wasi_cuda().shared();
+    status(shared, call.dialect, result.map(|()| 0))
+}
+
+async fn launch_all<T: HasWasiCuda + 'static>(
+    caller: &mut Caller<'_, T>,
+    call: &LaunchCall,
+) -> Result<(), Error> {
+    let mut launch = enter_with_memory(caller, Needs::Nothing, |shared, memory| {
+        ops::launch(shared, memory, call)
+    })?;
+    Ok(launch.finish().await?)
 }
 
 /// A load, in either module.
