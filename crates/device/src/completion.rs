@@ -114,6 +114,7 @@ impl Signal {
             .is_ok()
     }
 
+    #[inline]
     fn has_ended_well(&self) -> bool {
         self.phase.load(Ordering::Acquire) == Phase::EndedWell as u8
     }
@@ -168,10 +169,15 @@ impl Signal {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[inline]
     fn poll(&self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         if self.has_ended_well() {
             return Poll::Ready(Ok(()));
         }
+        self.poll_state(context)
+    }
+
+    fn poll_state(&self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let mut state = self.state();
         match self.watch(&mut state) {
             Some(outcome) => Poll::Ready(outcome),
@@ -264,6 +270,7 @@ impl Completion {
 impl Future for Completion {
     type Output = Result<(), Error>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(launch) = &self.launch else {
             return Poll::Pending;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ptx::{Class, Parameter};
+use ptx::{Class, Parameter, Signature};
 
 use crate::completion::{Completion, Signal};
 use crate::confinement::Confinement;
@@ -48,6 +48,7 @@ impl Geometry {
     ///
     /// # Errors
     /// The axis, product or size that is over its limit, with the limit.
+    #[inline]
     pub fn new(
         grid: [u32; 3],
         block: [u32; 3],
@@ -259,33 +260,42 @@ impl<'a> Arguments<'a> {
     ///
     /// # Errors
     /// [`Error::ArgumentCount`] or [`Error::ArgumentType`] with the index, what was given and what is declared.
+    #[inline]
     pub fn new(
         values: &'a [Value<'a>],
         kernel: &'a Attributes,
         integers: IntegerPointers,
     ) -> Result<Self, Error> {
-        let signature = &kernel.signature;
-        let parameters = &signature.parameters;
-        if values.len() != parameters.len() {
-            let kernel = signature.entry.clone();
-            return Err(Error::ArgumentCount {
-                kernel,
-                declared: parameters.len(),
-                given: values.len(),
-            });
-        }
-        for (index, (value, parameter)) in values.iter().zip(parameters).enumerate() {
-            if !value.matches(parameter, integers) {
-                return Err(Error::ArgumentType {
-                    kernel: signature.entry.clone(),
-                    index,
-                    declared: parameter.declared.clone(),
-                    given: value.name(),
-                });
-            }
-        }
+        match_signature(values, &kernel.signature, integers)?;
         Ok(Self { values, kernel })
     }
+}
+
+fn match_signature(
+    values: &[Value<'_>],
+    signature: &Signature,
+    integers: IntegerPointers,
+) -> Result<(), Error> {
+    let parameters = &signature.parameters;
+    if values.len() != parameters.len() {
+        let kernel = signature.entry.clone();
+        return Err(Error::ArgumentCount {
+            kernel,
+            declared: parameters.len(),
+            given: values.len(),
+        });
+    }
+    for (index, (value, parameter)) in values.iter().zip(parameters).enumerate() {
+        if !value.matches(parameter, integers) {
+            return Err(Error::ArgumentType {
+                kernel: signature.entry.clone(),
+                index,
+                declared: parameter.declared.clone(),
+                given: value.name(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Limits on how long a launch may run.
@@ -393,6 +403,7 @@ impl Launch {
     }
 
     /// Starts the launch.
+    #[inline]
     pub fn start(self: Arc<Self>, program: Arc<dyn Program>) -> Completion {
         if let Some(region) = &self.region {
             region.note_kernel();
