@@ -1,8 +1,11 @@
 //! What an embedder keeps in its store: [`WasiCudaContext`], one instance's rights, kernels, buffers and last failure.
 
 use std::borrow::Cow;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use abi::AbiError;
@@ -10,7 +13,6 @@ use abi::argv::{self, Dialect};
 use device::{
     Completion, Device, Geometry, Health, Launch, Program, Region, Signal, StopReason, Trap,
 };
-use tracing::Instrument;
 
 use crate::buffers::Buffer;
 use crate::component::Held;
@@ -317,6 +319,7 @@ struct Started {
     program: Arc<dyn Program>,
     geometry: Geometry,
     at: Instant,
+    span: tracing::Span,
 }
 
 impl<'a> LaunchPermit<'a> {
@@ -334,7 +337,10 @@ impl<'a> LaunchPermit<'a> {
     /// Starts the launch that the right is used for. A device that panics has not taken it: nothing is left to wait for.
     pub(crate) fn start(&mut self, launch: Arc<Launch>, program: Arc<dyn Program>) {
         if event::is_told(self.shared.audit.as_ref()) {
+            let kernel = program.attributes().signature.entry.as_str();
+            let instance = self.shared.instance;
             self.started = Some(Box::new(Started {
+                span: tracing::debug_span!("launch", ?instance, kernel),
                 program: Arc::clone(&program),
                 geometry: launch.geometry(),
                 at: Instant::now(),
@@ -343,47 +349,50 @@ impl<'a> LaunchPermit<'a> {
         self.completion = Some(launch.start(program));
     }
 
-    /// Waits for the end of what was started.
-    pub(crate) async fn finish(&mut self) -> Result<(), device::Error> {
-        let Some(completion) = &mut self.completion else {
-            return Ok(());
-        };
-        let outcome = match &self.started {
-            None => completion.await,
-            // Most launches are told to nobody, and none of those is to carry the room for this.
-            Some(started) => Box::pin(told(completion, self.shared, started)).await,
-        };
-        self.has_ended = true;
+    /// Takes note of the end of what was started.
+    fn note(&self, outcome: &Result<(), device::Error>) {
         let counters = &self.shared.counters;
-        match &outcome {
+        match outcome {
+            Ok(()) => {
+                if let Some(started) = &self.started {
+                    self.shared.tell(&Event::Launch {
+                        kernel: &started.program.attributes().signature.entry,
+                        geometry: started.geometry,
+                        took: started.at.elapsed(),
+                    });
+                }
+            }
             Err(device::Error::Trap(trap)) => {
                 count(&counters.traps);
                 self.shared.report().trap_source = self.shared.source(self.kernel, trap.line);
             }
             Err(device::Error::Stopped(_)) => count(&counters.stopped),
-            _ => {}
+            Err(_) => {}
         }
-        outcome
     }
 }
 
-/// Waits for the end of a launch that somebody wants to know of.
-async fn told(
-    completion: &mut Completion,
-    shared: &Shared,
-    started: &Started,
-) -> Result<(), device::Error> {
-    let kernel = started.program.attributes().signature.entry.as_str();
-    let span = tracing::debug_span!("launch", instance = ?shared.instance, kernel);
-    let outcome = completion.instrument(span).await;
-    if outcome.is_ok() {
-        shared.tell(&Event::Launch {
-            kernel,
-            geometry: started.geometry,
-            took: started.at.elapsed(),
-        });
+/// The end of what was started.
+impl Future for LaunchPermit<'_> {
+    type Output = Result<(), device::Error>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self {
+            completion,
+            started,
+            ..
+        } = &mut *self;
+        let Some(completion) = completion else {
+            return Poll::Ready(Ok(()));
+        };
+        let inside = started.as_ref().map(|started| started.span.enter());
+        let outcome = ready!(Pin::new(completion).poll(context));
+        drop(inside);
+        self.has_ended = true;
+        self.note(&outcome);
+        Poll::Ready(outcome)
     }
-    outcome
 }
 
 impl Drop for LaunchPermit<'_> {

@@ -29,7 +29,7 @@ pub(super) async fn launch(
     let failed = |error| failure(shared, &error);
     let mut own = OwnMemory::new(shared);
     let mut argv = own.argv(args).await.map_err(failed)?;
-    let mut permit = host.call(|shared| {
+    let permit = host.call(|shared| {
         let window = window(shared)?;
         let mut memory = GuestMemory::of_call(&mut argv, Some(&window));
         let call = LaunchCall {
@@ -43,10 +43,7 @@ pub(super) async fn launch(
         };
         ops::launch(shared, &mut memory, &call)
     })?;
-    permit
-        .finish()
-        .await
-        .map_err(|error| failed(error.into()))?;
+    permit.await.map_err(|error| failed(error.into()))?;
     own.answers().await.map_err(failed)
 }
 

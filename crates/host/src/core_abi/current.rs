@@ -7,7 +7,7 @@ use wasmtime::Caller;
 
 use super::{
     Imports, LaunchArgs, LoadArgs, Needs, add_last_error, alloc, call, call_with_memory, copy,
-    launch, launch_call, load, load_call, prefetch, size, sync,
+    launch, load, load_call, prefetch, size, sync,
 };
 use crate::buffers::{self, CopyCall, Direction};
 use crate::context::HasWasiCuda;
@@ -33,7 +33,7 @@ fn waiting<T: HasWasiCuda + Send + 'static>(linker: &mut Imports<'_, T>) -> wasm
             MODULE,
             name,
             move |caller: Caller<'_, T>, args: LaunchArgs| {
-                Box::new(launch(caller, launch_call(args, mode, Current)))
+                Box::new(launch(caller, args, mode, Current))
             },
         )?;
     }

@@ -6,8 +6,7 @@ use device::Mode;
 use wasmtime::Caller;
 
 use super::{
-    Imports, LaunchArgs, LoadArgs, add_last_error, alloc, call, copy, launch, launch_call, load,
-    load_call, sync,
+    Imports, LaunchArgs, LoadArgs, add_last_error, alloc, call, copy, launch, load, load_call, sync,
 };
 use crate::buffers::{self, CopyCall, Direction};
 use crate::context::HasWasiCuda;
@@ -33,9 +32,7 @@ pub(super) fn add_to_linker<T: HasWasiCuda + Send + 'static>(
     linker.func_wrap_async(
         MODULE,
         abi::FN_LAUNCH,
-        |caller: Caller<'_, T>, args: LaunchArgs| {
-            Box::new(launch(caller, launch_call(args, Mode::Plain, V0_2)))
-        },
+        |caller: Caller<'_, T>, args: LaunchArgs| Box::new(launch(caller, args, Mode::Plain, V0_2)),
     )?;
     linker.func_wrap_async(
         MODULE,
