@@ -4,14 +4,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use device::cuda::{GuestMemory, device_with};
+use device::cuda::{GuestMemory, Options, device_with};
 use device::{
     Arguments, Completion, Device, Error, Geometry, Health, IntegerPointers, Launch, LaunchControl,
-    Mode, Region, RegionSpec, Selector, StopReason, TrapKind, Value,
+    Mode, Region, RegionSpec, StopReason, TrapKind, Value,
 };
 use ptx::WindowForm;
 
 use crate::fake::calls_of;
+use crate::rig::cuda;
 use crate::runner::{Case, either, scripted};
 
 #[path = "../../crates/device/tests/confined/text.rs"]
@@ -73,10 +74,6 @@ pub(crate) const CASES: &[Case] = &[
     ),
 ];
 
-fn open() -> Arc<dyn Device> {
-    device::open(Selector::Cuda(0)).unwrap()
-}
-
 fn region(device: &Arc<dyn Device>, form: WindowForm) -> Arc<Region> {
     let spec = RegionSpec {
         window_bytes: match form {
@@ -120,7 +117,7 @@ fn word(region: &Region, at: u64) -> u32 {
 const FORMS: [WindowForm; 2] = [WindowForm::Masked, WindowForm::Whole];
 
 fn confined_stores_land_in_the_window() {
-    let device = open();
+    let device = cuda();
     for form in FORMS {
         let region = region(&device, form);
         assert_eq!(region.form(), Some(form));
@@ -139,7 +136,7 @@ fn confined_stores_land_in_the_window() {
 }
 
 fn a_confined_kernel_ends_at_its_deadline() {
-    let device = open();
+    let device = cuda();
     let region = region(&device, WindowForm::Masked);
     let time = Duration::from_millis(80);
     for _ in 0..3 {
@@ -167,7 +164,7 @@ fn a_confined_kernel_ends_at_its_deadline() {
 }
 
 fn a_confined_kernel_that_nobody_waits_for_ends() {
-    let device = open();
+    let device = cuda();
     let region = region(&device, WindowForm::Masked);
     let completion = start(&device, &region, &endless(), &[], None).unwrap();
     let launch = completion.into_launch().unwrap();
@@ -176,7 +173,7 @@ fn a_confined_kernel_that_nobody_waits_for_ends() {
 }
 
 fn what_a_confined_kernel_reports_is_told_in_its_guests_terms() {
-    let device = open();
+    let device = cuda();
     let region = region(&device, WindowForm::Masked);
     let run = |site, address| {
         let values = [Value::U64(address)];
@@ -197,9 +194,15 @@ fn what_a_confined_kernel_reports_is_told_in_its_guests_terms() {
 }
 
 fn confined_kernels_need_a_window_of_their_form() {
-    let device = open();
+    let device = cuda();
     let small = region(&device, WindowForm::Masked);
-    let exact: Arc<dyn Device> = device_with(0, GuestMemory::Exact).unwrap();
+    let exact: Arc<dyn Device> = {
+        let options = Options {
+            memory: GuestMemory::Exact,
+            ..Options::default()
+        };
+        device_with(0, &options).unwrap()
+    };
     let unguarded = region(&exact, WindowForm::Whole);
     assert_eq!(unguarded.form(), None);
     let values = [Value::U64(0), Value::U32(1)];
@@ -214,7 +217,7 @@ fn confined_kernels_need_a_window_of_their_form() {
 }
 
 fn a_confined_kernel_that_hears_nothing_is_given_up() {
-    let device = open();
+    let device = cuda();
     let region = region(&device, WindowForm::Masked);
     let time = Some(Duration::from_millis(20));
     let completion = start(&device, &region, &endless(), &[], time).unwrap();
@@ -235,7 +238,7 @@ fn a_confined_kernel_that_hears_nothing_is_given_up() {
 }
 
 fn no_memory_for_control_blocks() {
-    let device = open();
+    let device = cuda();
     let region = region(&device, WindowForm::Masked);
     let refused = start(&device, &region, &endless(), &[], None).unwrap();
     let refused = refused.wait().unwrap_err();
@@ -244,7 +247,7 @@ fn no_memory_for_control_blocks() {
 }
 
 fn guests_share_what_is_the_same_once_confined() {
-    let device = open();
+    let device = cuda();
     let region = region(&device, WindowForm::Masked);
     let names = ["mine", "yours"].map(|name| Text {
         names: [name, "g91"],
@@ -266,7 +269,7 @@ fn guests_share_what_is_the_same_once_confined() {
 }
 
 fn another_layout_of_the_hidden_parameters() {
-    let device = open();
+    let device = cuda();
     let refused = device.load(&endless().admitted()).unwrap_err();
     let text = refused.to_string();
     assert!(

@@ -17,11 +17,13 @@
  *   free_mib=N      so much of the device's memory is free
  *   deaf=1          the confined kernel that runs until it is told to stop waits for the word at offset 128 instead
  *   copy_ms=N       a copy takes so long
+ * Some texts have its linker misbehave: see misbehave().
  * FAKE_CUDA_LOG names the file to which each call adds a line.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -158,7 +160,7 @@ struct Control {
     uint32_t block[3], thread[3];
 };
 
-enum Kind { CONTEXT = 0x5eed01, STREAM, MODULE, FUNCTION };
+enum Kind { CONTEXT = 0x5eed01, STREAM, MODULE, FUNCTION, LINKER };
 
 struct Context {
     enum Kind kind;
@@ -656,12 +658,8 @@ static void write_log(Number count, const int *options, void **values, const cha
         snprintf(log, bytes, "%s", text);
 }
 
-EXPORT Result cuModuleLoadDataEx(struct Module **module, const char *text, Number count, int *options, void **values) {
-    char listed[128] = "";
-    for (Number i = 0; i < count; i++)
-        snprintf(listed + strlen(listed), sizeof listed - strlen(listed), " %d", options[i]);
-    ENTER(" %u%s", count, listed);
-    NEED_CONTEXT();
+/* What the compiler says of a text. */
+static Result compile(const char *text, Number count, const int *options, void **values) {
     int major, minor;
     const char *version = strstr(text, ".version ");
     if (version == NULL || sscanf(version, ".version %d.%d", &major, &minor) != 2)
@@ -677,6 +675,30 @@ EXPORT Result cuModuleLoadDataEx(struct Module **module, const char *text, Numbe
         write_log(count, options, values, "ptxas fatal   : Program with .target 'sm_1xx' cannot be compiled to sm_90\n");
         return INVALID_PTX;
     }
+    return SUCCESS;
+}
+
+static void list(char *listed, size_t bytes, Number count, const int *options) {
+    *listed = 0;
+    for (Number i = 0; i < count; i++)
+        snprintf(listed + strlen(listed), bytes - strlen(listed), " %d", options[i]);
+}
+
+/* A compiled text is the header of an ELF file without sections, and behind it the text. */
+enum { HEADER_BYTES = 64 };
+
+EXPORT Result cuModuleLoadDataEx(struct Module **module, const char *text, Number count, int *options, void **values) {
+    char listed[128];
+    list(listed, sizeof listed, count, options);
+    ENTER(" %u%s", count, listed);
+    NEED_CONTEXT();
+    if (memcmp(text, "\177ELF", 4) == 0) {
+        text += HEADER_BYTES;
+    } else {
+        Result result = compile(text, count, options, values);
+        if (result != SUCCESS)
+            return result;
+    }
     *module = calloc(1, sizeof **module);
     (*module)->kind = MODULE;
     (*module)->text = strdup(text);
@@ -690,6 +712,89 @@ EXPORT Result cuModuleUnload(struct Module *module) {
     for (struct Function *function = module->functions; function != NULL; function = function->next)
         bury(function);
     bury(module);
+    return SUCCESS;
+}
+
+/* --- The linker --- */
+
+struct Linker {
+    enum Kind kind;
+    Number count;
+    int *options; /* these two are the caller's, and live as long as the linker */
+    void **values;
+    char *cubin;
+    size_t bytes;
+};
+
+EXPORT Result cuLinkCreate_v2(Number count, int *options, void **values, struct Linker **linker) {
+    char listed[128];
+    list(listed, sizeof listed, count, options);
+    ENTER(" %u%s", count, listed);
+    NEED_CONTEXT();
+    *linker = calloc(1, sizeof **linker);
+    **linker = (struct Linker){LINKER, count, options, values, NULL, 0};
+    return SUCCESS;
+}
+
+/* Texts that have the compiler, or whoever took it over, do what it should not. */
+static void misbehave(const char *text) {
+    static const uint32_t no_step[] = {7, 0, 0, 0, 0}, no_length[] = {0, 0, 0, 0, UINT32_MAX};
+    if (strstr(text, "k_compiler_dies") != NULL) {
+        signal(SIGSEGV, SIG_DFL);
+        raise(SIGSEGV);
+    }
+    if (strstr(text, "k_compiler_hangs") != NULL)
+        for (;;)
+            pause();
+    if (strstr(text, "k_compiler_eats") != NULL)
+        for (;;) {
+            size_t bytes = 16 << 20;
+            memset(malloc(bytes), 1, bytes);
+            usleep(1000);
+        }
+    ssize_t written = 1;
+    if (strstr(text, "k_compiler_babbles") != NULL)
+        written = write(STDOUT_FILENO, no_step, sizeof no_step);
+    if (strstr(text, "k_compiler_boasts") != NULL)
+        written = write(STDOUT_FILENO, no_length, sizeof no_length);
+    if (written <= 0)
+        die("nobody listens");
+}
+
+EXPORT Result cuLinkAddData_v2(struct Linker *linker, int kind, void *data, size_t bytes, const char *name, Number count,
+                               int *options, void **values) {
+    ENTER(" %d", kind);
+    NEED_CONTEXT();
+    alive(linker, LINKER);
+    const char *text = data;
+    if (kind != 1 || text[bytes - 1] != 0 || name != NULL || count != 0 || options != NULL || values != NULL)
+        die("one text with its end is linked, without a name or options");
+    misbehave(text);
+    Result result = compile(text, linker->count, linker->options, linker->values);
+    if (result != SUCCESS)
+        return result;
+    linker->bytes = strstr(text, "k_compiler_cuts") != NULL ? 40 : HEADER_BYTES + bytes;
+    linker->cubin = calloc(1, HEADER_BYTES + bytes);
+    memcpy(linker->cubin, "\177ELF\2\1", 6);
+    linker->cubin[18] = (char)190;
+    memcpy(linker->cubin + HEADER_BYTES, text, bytes);
+    return SUCCESS;
+}
+
+EXPORT Result cuLinkComplete(struct Linker *linker, void **cubin, size_t *bytes) {
+    ENTER("%s", "");
+    NEED_CONTEXT();
+    alive(linker, LINKER);
+    *cubin = linker->cubin;
+    *bytes = linker->bytes;
+    return SUCCESS;
+}
+
+EXPORT Result cuLinkDestroy(struct Linker *linker) {
+    ENTER("%s", "");
+    alive(linker, LINKER);
+    free(linker->cubin);
+    bury(linker);
     return SUCCESS;
 }
 

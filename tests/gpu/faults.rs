@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use abi::AbiError;
 use abi::argv::Arg;
-use device::{Health, Selector};
+use device::Health;
 use wasmtime::Val;
 
 use crate::harness::{DATA_AT, Guest, Harness, KIT, Shape, Way, block_on, encode, name, u32_val};
-use crate::rig::{FAULTS, assert_fails, cuda, guest, guest_text, launch_kit, ptr, trusted};
+use crate::rig::{FAULTS, assert_fails, cuda, guest, guest_text, launch_kit, open, ptr, trusted};
 use crate::runner::{Case, either, gpu};
 
 pub(crate) const CASES: &[Case] = &[
@@ -200,7 +200,7 @@ fn check(fault: &Fault<'_>) {
     );
     drop(last);
     assert!(begin.elapsed() < Duration::from_secs(5));
-    let again = device::open(Selector::Cuda(0)).unwrap();
+    let again = open(0);
     assert_eq!(again.health(), cuda().health());
 }
 

@@ -12,7 +12,8 @@ use crate::harness::{
     DATA_AT, Data, Harness, KIT, LinearMemory, Setup, Shape, block_on, linker, name,
 };
 use crate::rig::{
-    WORD, assert_fails, assert_sound, count, cuda, guest, guest_text, ptr, trusted, trusted_on,
+    WORD, assert_fails, assert_sound, count, cuda, guest, guest_text, open, ptr, trusted,
+    trusted_on,
 };
 use crate::runner::{Case, either, gpu, memories, scripted, two_gpus};
 
@@ -222,10 +223,7 @@ fn a_thousand_instances_come_and_go() {
 
 /// A guest whose memory is of one device runs on another.
 pub(crate) fn memory_of_another_device_is_refused() {
-    let [first, second] = [0, 1].map(|ordinal| {
-        let selector = device::Selector::Cuda(ordinal);
-        device::open(selector).unwrap()
-    });
+    let [first, second] = [0, 1].map(open);
     let on_second = trusted_on(Arc::clone(&second));
     let engine = trusted_on(Arc::clone(&first)).engine();
     let text = guest_text(16);
@@ -242,10 +240,7 @@ pub(crate) fn memory_of_another_device_is_refused() {
 
 /// A kernel that was loaded on one device is launched by a guest on another.
 pub(crate) fn a_kernel_of_another_device_is_refused() {
-    let [first, second] = [0, 1].map(|ordinal| {
-        let selector = device::Selector::Cuda(ordinal);
-        device::open(selector).unwrap()
-    });
+    let [first, second] = [0, 1].map(open);
     let instance = InstanceId::random().unwrap();
     let registry = KernelRegistry::default();
     let entry = KernelEntry::from_ptx(

@@ -9,6 +9,7 @@
 )]
 
 mod buffers;
+mod compiling;
 mod confined;
 mod embedder;
 mod examples;
@@ -42,8 +43,11 @@ use std::process::ExitCode;
 use all::harness;
 
 fn main() -> ExitCode {
+    // A device of the cases compiles in processes that run this binary.
+    device::cuda::serve_compiles();
     let cases = [
         buffers::CASES,
+        compiling::CASES,
         confined::CASES,
         examples::CASES,
         faults::CASES,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use abi::AbiError;
 use abi::argv::Arg;
-use device::cuda::{GuestMemory, device_with};
+use device::cuda::{Compiler, GuestMemory, Options};
 use device::{Device, Health, Selector};
 use host::TrustedByEmbedder;
 
@@ -22,13 +22,20 @@ pub(crate) const WORD: TrustedByEmbedder = TrustedByEmbedder::i_vouch_for_this_k
 /// The first CUDA device, which all of the process share.
 pub(crate) fn cuda() -> Arc<dyn Device> {
     static DEVICE: OnceLock<Arc<dyn Device>> = OnceLock::new();
-    Arc::clone(DEVICE.get_or_init(|| {
-        if takes_exact_memory() {
-            device_with(0, GuestMemory::Exact).unwrap()
+    Arc::clone(DEVICE.get_or_init(|| open(0)))
+}
+
+/// The CUDA device of a number, as the cases open it.
+pub(crate) fn open(number: u32) -> Arc<dyn Device> {
+    let options = Options {
+        memory: if takes_exact_memory() {
+            GuestMemory::Exact
         } else {
-            device::open(Selector::Cuda(0)).unwrap()
-        }
-    }))
+            GuestMemory::default()
+        },
+        compiler: Compiler::this_program(),
+    };
+    device::open_with(Selector::Cuda(number), &options).unwrap()
 }
 
 /// An instance on `device` whose kernels the embedder answers for.

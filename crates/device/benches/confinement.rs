@@ -27,6 +27,7 @@ mod table;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use device::cuda::{Compiler, Options};
 use device::{Carved, Completion, DeviceKind, LaunchControl, Program, Selector};
 use ptx::{Admitted, ConfineOptions, Level, TrustedByEmbedder, WindowForm};
 
@@ -254,11 +255,17 @@ fn measure(rig: &Rig, kernel: &Kernel, effort: Effort, large: bool) -> Line {
 }
 
 fn main() {
+    // The GPU compiles in processes that run this binary.
+    device::cuda::serve_compiles();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let given = |name: &str| arguments.iter().any(|argument| argument == name);
     let full = given("--bench") && !given("--test");
+    let options = Options {
+        compiler: Compiler::this_program(),
+        ..Options::default()
+    };
     let device = if full {
-        device::open(Selector::Cuda(0))
+        device::open_with(Selector::Cuda(0), &options)
     } else {
         device::open(Selector::Cpu)
     };

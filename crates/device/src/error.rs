@@ -1,6 +1,7 @@
 //! What can go wrong between a caller and a device, as data. No text here holds a host address.
 
 use std::fmt;
+use std::time::Duration;
 
 /// Everything a device or a launch can answer instead of success.
 ///
@@ -79,6 +80,8 @@ pub enum Error {
     },
     #[error("the PTX does not compile: {log}")]
     Compile { log: String },
+    #[error("the PTX was not compiled: {0}")]
+    CompileLimit(CompileLimit),
     #[error("{what} failed: {text} ({name}, {code})")]
     Driver {
         what: &'static str,
@@ -98,6 +101,32 @@ pub enum Error {
     Ptx(#[from] ptx::Error),
     #[error("{what} failed: {reason}")]
     Backend { what: &'static str, reason: String },
+}
+
+/// What compiling a text took too much of. The process that compiled it was ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompileLimit {
+    /// Memory of the host.
+    Memory {
+        /// The limit.
+        bytes: u64,
+    },
+    /// Time.
+    Time {
+        /// The limit.
+        limit: Duration,
+    },
+}
+
+impl fmt::Display for CompileLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory { bytes } => {
+                write!(f, "it takes more than the limit of {bytes} bytes of memory")
+            }
+            Self::Time { limit } => write!(f, "it takes longer than the limit of {limit:?}"),
+        }
+    }
 }
 
 /// Why a kernel was ended from outside.

@@ -4,6 +4,7 @@
 //! windows are in order, and a backend is given nothing else.
 
 mod backing;
+mod compiler;
 mod completion;
 mod confinement;
 mod control;
@@ -28,11 +29,11 @@ pub use device::{
     Abilities, Attributes, Device, DeviceInfo, DeviceKind, DeviceLimits, Health, Module, Moved,
     Program, Side,
 };
-pub use error::{Access, AccessSpace, Error, StopReason, Trap, TrapKind};
+pub use error::{Access, AccessSpace, CompileLimit, Error, StopReason, Trap, TrapKind};
 pub use launch::{
     Arguments, Geometry, IntegerPointers, LOG_BYTES, Launch, LaunchControl, Mode, Value,
 };
 pub use mapping::{HostAddr, Window, WindowFault, Word};
-pub use open::{Selector, open};
+pub use open::{Selector, open, open_with};
 pub use params::ParamStorage;
 pub use region::{Carved, MAX_WINDOW_BYTES, Region, RegionSpec, RegionTable};

@@ -24,12 +24,20 @@ pub enum Selector {
 /// # Errors
 /// [`Error::NotAvailable`] where the device asked for is not there; what a driver that is there but does not work says.
 pub fn open(selector: Selector) -> Result<Arc<dyn Device>, Error> {
+    open_with(selector, &cuda::Options::default())
+}
+
+/// As [`open`], and a GPU in a given way.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with(selector: Selector, options: &cuda::Options) -> Result<Arc<dyn Device>, Error> {
     match selector {
-        Selector::Auto => match cuda::open_first()? {
+        Selector::Auto => match cuda::open_first(options)? {
             Some(device) => Ok(device),
             None => open(Selector::Cpu),
         },
         Selector::Cpu => Ok(CpuDevice::new(cpu::Config::default())?),
-        Selector::Cuda(ordinal) => cuda::open(ordinal),
+        Selector::Cuda(ordinal) => Ok(cuda::device_with(ordinal, options)?),
     }
 }

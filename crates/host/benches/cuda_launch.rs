@@ -20,6 +20,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use wasi_cuda::device::HostAddr;
+use wasi_cuda::device::cuda::{Compiler, Options};
 use wasi_cuda::{InstanceId, Selector};
 use wasmtime::{Config, Engine, Instance, Module, Store, TypedFunc};
 
@@ -443,7 +444,13 @@ fn guard(tenancy: &Tenancy) -> wasmtime::Result<()> {
 }
 
 fn main() -> wasmtime::Result<()> {
-    let device = match wasi_cuda::device::open(Selector::Cuda(0)) {
+    // The device compiles in processes that run this binary.
+    wasi_cuda::device::cuda::serve_compiles();
+    let options = Options {
+        compiler: Compiler::this_program(),
+        ..Options::default()
+    };
+    let device = match wasi_cuda::device::open_with(Selector::Cuda(0), &options) {
         Ok(device) => device,
         Err(error) => {
             println!("not measured: {error}");

@@ -152,7 +152,7 @@ fn device_code(error: &device::Error) -> AbiError {
         E::DeviceLost { .. } => AbiError::DeviceLost,
         E::Busy { .. } | E::OutOfMemory { .. } => AbiError::QuotaExceeded,
         E::Compile { .. } | E::EntryMissing { .. } => AbiError::MalformedPtx,
-        E::Unsupported { .. } => AbiError::UnsupportedPtx,
+        E::CompileLimit(_) | E::Unsupported { .. } => AbiError::UnsupportedPtx,
         E::Ptx(error) if error.is_unsupported() => AbiError::UnsupportedPtx,
         E::Ptx(_) => AbiError::MalformedPtx,
     }

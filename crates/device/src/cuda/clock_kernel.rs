@@ -9,7 +9,7 @@ use super::clock::{Clock, Reading};
 use super::control::Control;
 use super::core::Core;
 use super::jit::Logs;
-use super::module::{Binary, Function, Image};
+use super::module::{Binary, Code, Function, Image};
 use super::stream::Stream;
 use crate::error::Error;
 
@@ -44,7 +44,7 @@ impl Core {
 
     fn clock_read(&self) -> Result<Option<Clock>, Error> {
         let mut logs = Logs::new();
-        let binary = Binary::load(&self.context, TEXT, &mut logs);
+        let binary = Binary::load(&self.context, Code::Text(TEXT), &mut logs);
         let binary = binary.map_err(|failure| self.context.error(failure))?;
         let function = Image::new(binary, &self.reaper).function(c"wc_clock")?;
         let mut readings = Vec::with_capacity(READINGS);

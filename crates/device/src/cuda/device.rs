@@ -11,6 +11,7 @@ use ptx::Admitted;
 use super::adopted::adopt;
 use super::backing::{Fresh, LEAD_BYTES, ManagedBacking, fresh, lead_bytes};
 use super::cache::{Cache, CacheCounters};
+use super::compiler::Compilers;
 use super::context::{Context, Ordinal, lost_before};
 use super::core::Core;
 use super::exact::ExactBacking;
@@ -23,6 +24,7 @@ use super::program::{CudaModule, Loaded, has_state, text_of};
 use super::reaper::Reaper;
 use super::stream::Lanes;
 use super::workers::Workers;
+use crate::compiler::{Compiler, Options};
 use crate::device::{Abilities, Device, DeviceInfo, Health, Module, Moved, Side};
 use crate::error::Error;
 use crate::guest_memory::GuestMemory;
@@ -38,6 +40,9 @@ const COPIERS_ALERT: Duration = Duration::from_micros(100);
 /// How long the end of a copy is waited for on the thread that asked for it.
 const COPY_SPIN: Duration = Duration::from_micros(20);
 
+/// Threads that load, and processes that compile for them.
+const LOADERS: usize = 2;
+
 /// Loaded modules that are kept for the next load of their text.
 const MOST_MODULES: usize = 64;
 /// Bytes of those texts.
@@ -52,6 +57,8 @@ pub struct CudaDevice {
     copiers: Workers,
     loaders: Workers,
     mover: Workers,
+    /// Where texts are compiled, if that is not here.
+    compilers: Option<Compilers>,
     modules: Cache<Arc<Loaded>>,
     core: Arc<Core>,
     memory: MemoryTraits,
@@ -102,35 +109,39 @@ impl CudaDevice {
     /// What `find` or the driver says; [`Error::DeviceLost`] where a fault ended its use in this process.
     pub(super) fn open(
         number: u32,
-        wanted: GuestMemory,
+        options: &Options,
         find: impl FnOnce() -> Result<Ordinal, Error>,
     ) -> Result<Arc<Self>, Error> {
-        static OPEN: Mutex<BTreeMap<(u32, GuestMemory), Weak<CudaDevice>>> =
+        static OPEN: Mutex<BTreeMap<(u32, Options), Weak<CudaDevice>>> =
             Mutex::new(BTreeMap::new());
 
         // Held while opening, so that nobody opens a second one.
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (number, wanted);
+        let key = (number, options.clone());
         if let Some(device) = open.get(&key).and_then(Weak::upgrade) {
             return Ok(device);
         }
         if let Some(lost) = lost_before(number) {
             return Err(lost);
         }
-        let device = Arc::new(Self::start(find()?, wanted)?);
+        let device = Arc::new(Self::start(find()?, number, options)?);
         open.insert(key, Arc::downgrade(&device));
         Ok(device)
     }
 
-    fn start(ordinal: Ordinal, wanted: GuestMemory) -> Result<Self, Error> {
+    fn start(ordinal: Ordinal, number: u32, options: &Options) -> Result<Self, Error> {
         let Probe {
             info,
             memory,
             runs_cooperative,
         } = Probe::of(ordinal)?;
+        let compilers = match &options.compiler {
+            Compiler::Child(child) => Some(Compilers::new(child.clone(), number, LOADERS)?),
+            Compiler::InProcess => None,
+        };
         let context = Context::retain(ordinal)?;
         let lanes = Lanes::new(&context)?;
-        let strategy = Strategy::find(wanted, memory, &lanes)?;
+        let strategy = Strategy::find(options.memory, memory, &lanes)?;
         tracing::info!(
             ?ordinal,
             name = info.name,
@@ -157,8 +168,9 @@ impl CudaDevice {
         };
         Ok(Self {
             copiers: Workers::start("cuda-copier", 4, "copies", COPIERS_ALERT)?,
-            loaders: Workers::start("cuda-loader", 2, "loads", Duration::ZERO)?,
+            loaders: Workers::start("cuda-loader", LOADERS, "loads", Duration::ZERO)?,
             mover: Workers::start("cuda-mover", 1, "moves of memory", Duration::ZERO)?,
+            compilers,
             modules: Cache::new(MOST_MODULES, MOST_TEXT_BYTES),
             core: Arc::new(core),
             memory,
@@ -239,7 +251,8 @@ impl Device for CudaDevice {
             core.read_clock();
         }
         let lines = confined.map(|verified| &verified.map().lines[..]);
-        let load = || Loaded::load(core, &text, program.program(), lines).map(Arc::new);
+        let compilers = self.compilers.as_ref();
+        let load = || Loaded::load(core, compilers, &text, program.program(), lines).map(Arc::new);
         let loaded = if has_state(program.program()) {
             load()?
         } else {

@@ -44,6 +44,7 @@ pub(super) mod code {
     pub(in crate::cuda) const OUT_OF_MEMORY: u32 = 2;
     pub(in crate::cuda) const NO_DEVICE: u32 = 100;
     pub(in crate::cuda) const INVALID_DEVICE: u32 = 101;
+    pub(in crate::cuda) const INVALID_CONTEXT: u32 = 201;
     pub(in crate::cuda) const NO_BINARY_FOR_GPU: u32 = 209;
     pub(in crate::cuda) const INVALID_PTX: u32 = 218;
     pub(in crate::cuda) const UNSUPPORTED_PTX_VERSION: u32 = 222;

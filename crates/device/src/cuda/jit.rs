@@ -9,9 +9,12 @@ use super::error::{Failure, code};
 use crate::error::Error;
 
 /// Bytes of each log; the compiler cuts what is longer.
-const LOG_BYTES: usize = 8 << 10;
+pub(super) const LOG_BYTES: usize = 8 << 10;
 /// Bytes of a log in an error.
 const SHOWN_BYTES: usize = 2 << 10;
+
+/// What is done where a text is compiled, for errors.
+pub(super) const LOADING: &str = "loading a module";
 
 /// Options given: two buffers and their sizes.
 pub(super) const OPTIONS: c_uint = 4;
@@ -50,15 +53,24 @@ impl Logs {
         }
     }
 
-    /// What the compiler objected to, one line of it after the other, cut to what a caller can bear.
+    /// What the compiler objected to, as [`shown`].
     pub(super) fn error(&self) -> String {
         shown(&self.error[..])
     }
 
-    /// What it remarked.
+    /// What it remarked, as [`shown`].
     pub(super) fn info(&self) -> String {
         shown(&self.info[..])
     }
+
+    /// What it objected to and what it remarked, as it wrote that.
+    pub(super) fn written(&self) -> [&[u8]; 2] {
+        [written(&self.error[..]), written(&self.info[..])]
+    }
+}
+
+fn written(log: &[u8]) -> &[u8] {
+    CStr::from_bytes_until_nul(log).map_or(log, CStr::to_bytes)
 }
 
 /// The two arrays, [`OPTIONS`] long, of `cuModuleLoadDataEx`. The buffers in them are borrowed as long as it lives.
@@ -79,9 +91,9 @@ impl Options<'_> {
     }
 }
 
-fn shown(log: &[u8]) -> String {
-    let text = CStr::from_bytes_until_nul(log).map_or(log, CStr::to_bytes);
-    let text = String::from_utf8_lossy(text);
+/// A log, one line of it after the other, cut to what a caller can bear.
+pub(super) fn shown(log: &[u8]) -> String {
+    let text = String::from_utf8_lossy(written(log));
     let lines: Vec<_> = text
         .lines()
         .map(str::trim)

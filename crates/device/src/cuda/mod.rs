@@ -9,6 +9,7 @@ mod backing;
 mod cache;
 mod clock;
 mod clock_kernel;
+mod compiler;
 mod context;
 mod control;
 mod core;
@@ -18,6 +19,7 @@ mod exact;
 mod flight;
 mod jit;
 mod lines;
+mod linker;
 mod memory;
 mod module;
 mod occupancy;
@@ -43,9 +45,11 @@ use crate::device::Device;
 use crate::error::Error;
 
 pub use cache::CacheCounters;
+pub use compiler::serve_compiles;
 pub use device::CudaDevice;
 pub use probe::MemoryTraits;
 
+pub use crate::compiler::{ChildCompiler, Compiler, Options};
 pub use crate::guest_memory::GuestMemory;
 
 /// Whether CUDA devices can be used, in one line for people: the driver's version, or why not.
@@ -82,15 +86,15 @@ pub fn devices() -> Result<Vec<String>, Error> {
 /// [`Error::NotAvailable`] if it is not there; what a driver that is there but does not work says; [`Error::DeviceLost`] where a
 /// kernel's fault ended its use in this process.
 pub fn device(ordinal: u32) -> Result<Arc<CudaDevice>, Error> {
-    device_with(ordinal, GuestMemory::default())
+    device_with(ordinal, &Options::default())
 }
 
-/// As [`device()`], with guest memory of a kind.
+/// As [`device()`], in a given way. All who ask for an ordinal in the same way share a device.
 ///
 /// # Errors
 /// As [`device()`].
-pub fn device_with(ordinal: u32, memory: GuestMemory) -> Result<Arc<CudaDevice>, Error> {
-    CudaDevice::open(ordinal, memory, || {
+pub fn device_with(ordinal: u32, options: &Options) -> Result<Arc<CudaDevice>, Error> {
+    CudaDevice::open(ordinal, options, || {
         let count = count()?;
         if ordinal < count {
             return Ok(Ordinal::find(ordinal)?);
@@ -100,14 +104,9 @@ pub fn device_with(ordinal: u32, memory: GuestMemory) -> Result<Arc<CudaDevice>,
     })
 }
 
-/// Opens the device of an ordinal.
-pub(crate) fn open(ordinal: u32) -> Result<Arc<dyn Device>, Error> {
-    Ok(device(ordinal)?)
-}
-
 /// Opens the first device, if there is one. A driver that is there but does not work is an error.
-pub(crate) fn open_first() -> Result<Option<Arc<dyn Device>>, Error> {
-    match device(0) {
+pub(crate) fn open_first(options: &Options) -> Result<Option<Arc<dyn Device>>, Error> {
+    match device_with(0, options) {
         Ok(device) => Ok(Some(device)),
         Err(Error::NotAvailable { .. }) => Ok(None),
         Err(error) => Err(error),

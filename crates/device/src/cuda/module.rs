@@ -7,11 +7,28 @@ use std::sync::Arc;
 
 use cust::sys::{self, CUfunction, CUfunction_attribute, CUmodule};
 
+use super::compiler::Cubin;
 use super::context::Context;
 use super::error::{Failure, check, code};
-use super::jit::{Logs, OPTIONS};
+use super::jit::{LOADING, Logs, OPTIONS};
 use super::reaper::{Garbage, Reaper};
 use crate::error::Error;
+
+/// What the driver is given to load.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Code<'a> {
+    Cubin(&'a Cubin),
+    Text(&'a CStr),
+}
+
+impl Code<'_> {
+    fn image(self) -> *const c_void {
+        match self {
+            Self::Cubin(cubin) => cubin.bytes().as_ptr().cast(),
+            Self::Text(text) => text.as_ptr().cast(),
+        }
+    }
+}
 
 /// A module of the driver. Unloading may wait for kernels: the reaper does it.
 pub(super) struct Binary {
@@ -25,21 +42,20 @@ unsafe impl Send for Binary {}
 unsafe impl Sync for Binary {}
 
 impl Binary {
-    /// Compiles and loads a text; what the compiler says is in `logs`. Enter the context first.
+    /// Loads code, which it compiles where that is a text; what the compiler says is in `logs`. Enter the context first.
     pub(super) fn load(
         context: &Arc<Context>,
-        text: &CStr,
+        code: Code<'_>,
         logs: &mut Logs,
     ) -> Result<Self, Failure> {
         let mut raw = std::ptr::null_mut();
         let mut options = logs.options();
         let (keys, values) = (options.keys(), options.values());
-        // SAFETY: `raw` is a live place for one handle; the text ends with a NUL by its type; both arrays hold `OPTIONS`
-        // options whose buffers are as long as the options say and borrowed by `options` (jit.rs).
-        let result = unsafe {
-            sys::cuModuleLoadDataEx(&raw mut raw, text.as_ptr().cast(), OPTIONS, keys, values)
-        };
-        check("loading a module", result)?;
+        let image = code.image();
+        // SAFETY: `raw` is a live place for one handle; a text ends with a NUL and a cubin where its header says, by their types;
+        // both arrays hold `OPTIONS` options whose buffers are as long as the options say and borrowed by `options` (jit.rs).
+        let result = unsafe { sys::cuModuleLoadDataEx(&raw mut raw, image, OPTIONS, keys, values) };
+        check(LOADING, result)?;
         Ok(Self {
             raw,
             context: Arc::clone(context),

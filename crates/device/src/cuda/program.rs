@@ -10,9 +10,10 @@ use cust::sys::CUfunction_attribute as Attribute;
 use ptx::ast::{Item, Space, Statement};
 use ptx::{Admitted, Signature, Trust, Validated, Verified};
 
+use super::compiler::{Compilers, Uncompiled};
 use super::core::Core;
 use super::jit::{self, Logs};
-use super::module::{Binary, Extent, Function, Image};
+use super::module::{Binary, Code, Extent, Function, Image};
 use super::occupancy::Occupancy;
 use super::stack::{self, stack_bytes};
 use crate::confinement::Confinement;
@@ -70,22 +71,43 @@ pub(super) fn has_state(program: &Validated) -> bool {
 }
 
 impl Loaded {
-    /// Compiles a text and makes its entries ready. `lines` are those of the guest's text that the lines of a confined one were made from.
+    /// Compiles a text, by `compilers` where there are any, and makes its entries ready. `lines` are those of the guest's text that the
+    /// lines of a confined one were made from.
     pub(super) fn load(
         core: &Core,
+        compilers: Option<&Compilers>,
         text: &str,
         program: &Validated,
         lines: Option<&[u32]>,
     ) -> Result<Self, Error> {
         core.context.enter()?;
-        let text = CString::new(text).map_err(|_| Error::Compile {
-            log: "the text holds a NUL".into(),
-        })?;
-        let mut logs = Logs::new();
-        let binary = Binary::load(&core.context, &text, &mut logs).map_err(|failure| {
-            let log = logs.error();
+        let refusal = |failure, log: String| {
             let log = lines.map_or(log.clone(), |lines| jit::in_guest_lines(&log, lines));
-            let refusal = jit::refusal(failure, &log);
+            jit::refusal(failure, &log)
+        };
+        let mut logs = Logs::new();
+        let binary = match compilers {
+            None => {
+                let text = CString::new(text).map_err(|_| Error::Compile {
+                    log: "the text holds a NUL".into(),
+                })?;
+                Binary::load(&core.context, Code::Text(&text), &mut logs)
+            }
+            Some(compilers) => {
+                let compiled = compilers
+                    .compile(text)
+                    .map_err(|uncompiled| match uncompiled {
+                        Uncompiled::Failed(error) => error,
+                        // Whatever the code: it is about another process.
+                        Uncompiled::Refused { failure, log } => {
+                            refusal(failure, log).unwrap_or_else(|| failure.into())
+                        }
+                    })?;
+                Binary::load(&core.context, Code::Cubin(&compiled), &mut logs)
+            }
+        };
+        let binary = binary.map_err(|failure| {
+            let refusal = refusal(failure, logs.error());
             refusal.unwrap_or_else(|| core.context.error(failure))
         })?;
         tracing::debug!(log = logs.info(), "a module was loaded");

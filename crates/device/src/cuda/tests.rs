@@ -13,11 +13,11 @@ use crate::region::{Region, RegionSpec, RegionTable};
 fn without_a_driver_a_gpu_is_refused_in_the_loaders_words_and_auto_takes_the_cpu() {
     match cuda_driver::available() {
         Err(why) => {
-            let refused = open(0).unwrap_err();
+            let refused = device(0).unwrap_err();
             assert_eq!(refused, Error::NotAvailable { reason: why.into() });
             assert_eq!(devices(), Err(refused));
             assert_eq!(driver_status(), Err(why.into()));
-            assert!(open_first().unwrap().is_none());
+            assert!(open_first(&Options::default()).unwrap().is_none());
             let device = open_selected(Selector::Auto).unwrap();
             assert_eq!(device.info().kind, DeviceKind::Cpu);
         }
@@ -26,7 +26,7 @@ fn without_a_driver_a_gpu_is_refused_in_the_loaders_words_and_auto_takes_the_cpu
             let device = open_selected(Selector::Auto).unwrap();
             assert_eq!(device.info().kind, DeviceKind::Cuda);
             assert_eq!(device.info().name, names[0]);
-            let beyond = open(u32::MAX).unwrap_err();
+            let beyond = super::device(u32::MAX).unwrap_err();
             assert!(matches!(beyond, Error::NotAvailable { .. }), "{beyond}");
         }
     }

@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use device::cuda::{Compiler, Options};
 use device::{Device, Error, Selector};
 use libtest_mimic::{Arguments, Trial};
 use ptx::{ConfineOptions, Level, WindowForm};
@@ -99,7 +100,11 @@ struct Backend {
 
 impl Backend {
     fn open((name, selector): (String, Selector)) -> Vec<Self> {
-        let device = device::open(selector);
+        let options = Options {
+            compiler: Compiler::this_program(),
+            ..Options::default()
+        };
+        let device = device::open_with(selector, &options);
         let backend = |(suffix, admission)| Self {
             name: format!("{name}{suffix}"),
             device: device.clone(),
@@ -143,6 +148,8 @@ impl Backend {
 
 /// Runs the cases on every backend.
 pub(crate) fn run(cases: &[Case]) -> ExitCode {
+    // GPUs compile in processes that run this binary.
+    device::cuda::serve_compiles();
     let arguments = Arguments::from_args();
     let backends: Vec<_> = selectors().into_iter().flat_map(Backend::open).collect();
     for backend in &backends {

@@ -1,0 +1,227 @@
+//! Compiling in processes of their own: [`Compilers`] has a text compiled by a child and gives its [`Cubin`] back. What is said to a child is in
+//! `frame.rs`, what happens with one in `child.rs`, and what it does itself in `server.rs`.
+
+mod child;
+mod cubin;
+mod frame;
+mod server;
+
+use std::env;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::error::Failure;
+use super::jit::{self, LOADING};
+use crate::compiler::{ChildCompiler, SERVES};
+use crate::error::Error;
+
+use child::{Child, Unanswered};
+use frame::{Answer, Step};
+
+pub(super) use cubin::Cubin;
+pub use server::serve_compiles;
+
+/// Why there is no cubin.
+#[derive(Debug, PartialEq)]
+pub(super) enum Uncompiled {
+    /// The child did not get as far.
+    Failed(Error),
+    /// The driver of the child says so, in this log.
+    Refused { failure: Failure, log: String },
+}
+
+impl From<Error> for Uncompiled {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Children that compile for one device: started when there is work for them, kept as long as there is more, and ended with this value.
+pub(super) struct Compilers {
+    pool: Arc<Pool>,
+    /// The device's number, which the child's driver knows it by too.
+    ordinal: u32,
+    /// Children that there may be at once.
+    most: usize,
+}
+
+#[derive(Debug)]
+struct Pool {
+    program: ChildCompiler,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The one that waits longest comes first, and is taken last.
+    idle: Vec<Child>,
+    /// Children that there are, or are about to be: the idle ones too.
+    count: usize,
+}
+
+impl Compilers {
+    /// For the device of a number.
+    pub(super) fn new(program: ChildCompiler, ordinal: u32, most: usize) -> Result<Self, Error> {
+        if env::var_os(SERVES).is_some() {
+            // It would start children without end.
+            return Err(Error::NotAvailable {
+                reason: "this process was started to compile, and its `main` does not begin with `serve_compiles()`".into(),
+            });
+        }
+        let pool = Pool {
+            program,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        };
+        Ok(Self {
+            pool: Arc::new(pool),
+            ordinal,
+            most,
+        })
+    }
+
+    /// Has a text compiled; waits for a child that is free, and then as long as the limits allow.
+    pub(super) fn compile(&self, text: &str) -> Result<Cubin, Uncompiled> {
+        let answer = match self.ask(text) {
+            // It waited for work, and ended meanwhile.
+            Err(Unanswered::Gone) => self.ask(text),
+            answer => answer,
+        };
+        let Answer {
+            step,
+            code,
+            error_log,
+            info_log,
+            cubin,
+        } = answer.map_err(Error::from)?;
+        if code != 0 {
+            let what = match step {
+                Step::Compile => LOADING,
+                Step::Prepare => "preparing a process that compiles",
+            };
+            let log = jit::shown(&error_log);
+            let failure = Failure { what, code };
+            return Err(Uncompiled::Refused { failure, log });
+        }
+        tracing::debug!(log = jit::shown(&info_log), "a text was compiled");
+        Ok(Cubin::new(cubin).map_err(broken)?)
+    }
+
+    /// Asks a child that waits for work, or else a new one.
+    fn ask(&self, text: &str) -> Result<Answer, Unanswered> {
+        let request = frame::request(self.ordinal, text)
+            .ok_or_else(|| Unanswered::NotAsked(too_long(text)))?;
+        let mut place = self.place();
+        let program = &self.pool.program;
+        let child = match place.child.take() {
+            Some(child) => child,
+            None => self.start().map_err(Unanswered::NotAsked)?,
+        };
+        let answer = child.ask(request, program)?;
+        if child.may_stay(program) {
+            place.child = Some(child);
+        }
+        Ok(answer)
+    }
+
+    fn start(&self) -> Result<Child, Error> {
+        let pool = Arc::downgrade(&self.pool);
+        Child::start(&self.pool.program, move |id| {
+            pool.upgrade().is_none_or(|pool| pool.retire(id))
+        })
+    }
+
+    /// The right to one of the children, once one is free.
+    fn place(&self) -> Place<'_> {
+        let pool = &self.pool;
+        let mut state = pool.state();
+        loop {
+            while let Some(child) = state.idle.pop() {
+                if child.is_alive() {
+                    let child = Some(child);
+                    return Place { pool, child };
+                }
+                // Whoever ended it, another takes its place.
+                state.count -= 1;
+            }
+            if state.count < self.most {
+                state.count += 1;
+                return Place { pool, child: None };
+            }
+            let waited = pool.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl fmt::Debug for Compilers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compilers").finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the child of an id out of those that wait for work; `false` if it is not one of them.
+    fn retire(&self, id: u32) -> bool {
+        let mut state = self.state();
+        let Some(at) = state.idle.iter().position(|child| child.id() == id) else {
+            return false;
+        };
+        let child = state.idle.remove(at);
+        state.count -= 1;
+        drop(state);
+        drop(child);
+        self.changed.notify_one();
+        true
+    }
+}
+
+/// The right to one child, and the child unless it is still to be started. What is in it when it is dropped stays for others.
+struct Place<'a> {
+    pool: &'a Pool,
+    child: Option<Child>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut state = self.pool.state();
+        match self.child.take() {
+            Some(child) => state.idle.push(child),
+            None => state.count -= 1,
+        }
+        drop(state);
+        self.pool.changed.notify_one();
+    }
+}
+
+fn too_long(text: &str) -> Error {
+    let (given, limit) = (text.len(), frame::MOST_TEXT_BYTES);
+    let log = format!("the text has {given} bytes, the limit is {limit}");
+    Error::Compile { log }
+}
+
+impl From<Unanswered> for Error {
+    fn from(why: Unanswered) -> Self {
+        match why {
+            Unanswered::Ended(how) => Self::Compile {
+                log: format!("the process that compiled it ended ({how})"),
+            },
+            Unanswered::Gone => broken("it ended before it had the text"),
+            Unanswered::Limit(limit) => Self::CompileLimit(limit),
+            Unanswered::Nonsense(what) => broken(what),
+            Unanswered::NotAsked(error) => error,
+        }
+    }
+}
+
+fn broken(reason: impl Into<String>) -> Error {
+    Error::Backend {
+        what: "compiling in a process of its own",
+        reason: reason.into(),
+    }
+}
