@@ -20,7 +20,7 @@ use host::{Isolation, Trust, TrustedByEmbedder};
 use ptx::{Validated, WindowForm};
 
 use crate::check;
-use crate::device_choice::{DeviceChoice, announce, choose};
+use crate::device_choice::{CompilerChoice, DeviceChoice, announce, choose};
 use crate::parse::{self, IsolationChoice};
 use crate::progress::Progress;
 use crate::{KERNEL_IS_WRONG, print, say};
@@ -87,6 +87,10 @@ pub(crate) struct Args {
     /// else the CPU.
     #[arg(long, default_value = "auto", value_parser = kernel_device())]
     device: DeviceChoice,
+
+    /// Where a GPU's driver compiles kernels.
+    #[arg(long, value_enum, value_name = "WHERE", default_value_t)]
+    compiler: CompilerChoice,
 
     /// What becomes of an access outside the memory of the arguments; by default the CPU device reports it and a GPU confines it.
     #[arg(long, value_enum, value_name = "LEVEL")]
@@ -163,7 +167,7 @@ fn launch(args: &Args, text: &Text) -> anyhow::Result<Result<Report, Failure>> {
         Ok(entry) => entry,
         Err(failure) => return Ok(Err(failure)),
     };
-    let Some(device) = choose(args.device)? else {
+    let Some(device) = choose(args.device, args.compiler)? else {
         bail!("a kernel needs a device");
     };
     if !args.quiet {

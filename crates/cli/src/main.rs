@@ -63,6 +63,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // A GPU's kernels are compiled in processes that run this program once more.
+    device::cuda::serve_compiles();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(usage) => return answer_usage(&usage),

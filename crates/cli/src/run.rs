@@ -14,7 +14,7 @@ use wasmtime::{Engine, Store, Trap, WasmBacktrace};
 use wasmtime_wasi::p1::WasiP1Ctx;
 use wasmtime_wasi::{FsPerms, I32Exit, WasiCtxBuilder, WasiCtxView, WasiView};
 
-use crate::device_choice::{DeviceChoice, announce, choose};
+use crate::device_choice::{CompilerChoice, DeviceChoice, announce, choose};
 use crate::memory_limit::MemoryLimit;
 use crate::metrics;
 use crate::parse::{self, IsolationChoice, Preopen, Variable};
@@ -47,6 +47,10 @@ pub(crate) struct Args {
     /// The device that runs the guest's kernels.
     #[arg(long, value_enum, default_value_t)]
     device: DeviceChoice,
+
+    /// Where a GPU's driver compiles kernels.
+    #[arg(long, value_enum, value_name = "WHERE", default_value_t)]
+    compiler: CompilerChoice,
 
     /// Let the guest use a folder, as GUEST or under the name it has here. May be given again.
     #[arg(long = "dir", value_name = "HOST[::GUEST]", value_parser = parse::preopen)]
@@ -99,7 +103,7 @@ struct Config {
 impl Config {
     fn resolve(args: &Args) -> anyhow::Result<Self> {
         let guest = args.guest_and_args.first().context("no guest")?;
-        let device = choose(args.device)?;
+        let device = choose(args.device, args.compiler)?;
         let isolation = args.isolation.map(IsolationChoice::isolation);
         let mut wasi = WasiCtxBuilder::new();
         wasi.inherit_stdio().args(&args.guest_and_args);
