@@ -5,10 +5,13 @@ use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 use std::slice;
 
-use cust::sys::{self, CUjitInputType, CUlinkState};
+use cust::sys::{self, CUjitInputType, CUlimit, CUlinkState};
 
 use super::error::{Failure, check};
 use super::jit::{LOADING, Logs, OPTIONS};
+
+/// Bytes of local memory for each thread that the device can run.
+const LEAST_STACK_BYTES: usize = 64;
 
 /// A linker of the driver.
 struct Linker(CUlinkState);
@@ -21,6 +24,15 @@ impl Drop for Linker {
             tracing::debug!(error = %failure.text(), "a linker was not destroyed");
         }
     }
+}
+
+/// Has the device keep next to no local memory for a context in which nothing ever runs: about half of what a context takes by itself. Enter
+/// the context first.
+pub(super) fn keep_no_local_memory() -> Result<(), Failure> {
+    let limit = CUlimit::CU_LIMIT_STACK_SIZE;
+    // SAFETY: takes numbers only.
+    let result = unsafe { sys::cuCtxSetLimit(limit, LEAST_STACK_BYTES) };
+    check("giving local memory back", result)
 }
 
 /// Compiles a text for the device of the context that this thread has entered; what the compiler says is in `logs`.

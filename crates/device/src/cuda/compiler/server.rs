@@ -18,7 +18,7 @@ use crate::compiler::SERVES;
 use crate::cuda::context::{Context, Ordinal, Presence, presence};
 use crate::cuda::error::{Failure, code};
 use crate::cuda::jit::Logs;
-use crate::cuda::linker::link;
+use crate::cuda::linker::{keep_no_local_memory, link};
 use crate::error::Error;
 
 /// Compiles for a device, in a process that was started to do so ([`ChildCompiler`](super::ChildCompiler)), and ends it; returns at
@@ -117,6 +117,8 @@ fn prepare(number: u32, prepared: &mut Option<Prepared>) -> Result<(), Failure> 
         Error::Driver { code, .. } => failure(code),
         _ => failure(code::INVALID_CONTEXT),
     })?;
+    // A driver that does not do it compiles all the same.
+    keep_no_local_memory().unwrap_or_default();
     *prepared = Some(Prepared {
         number,
         _context: context,
