@@ -14,6 +14,7 @@ use device::cuda::{ChildCompiler, Compiler, Options};
 use device::{Health, Selector};
 
 use crate::fake::calls_of;
+use crate::harness::tenants::class;
 use crate::harness::{Harness, KIT, VECADD};
 use crate::rig::{assert_fails, cuda, guest, trusted_on};
 use crate::runner::{Case, either, gpu, scripted};
@@ -66,6 +67,10 @@ pub(crate) const CASES: &[Case] = &[
         "a_compiler_ends_in_the_middle_of_a_text",
         "",
         a_compiler_ends_in_the_middle_of_a_text,
+    ),
+    gpu(
+        "a_text_that_takes_too_long_is_refused_in_time",
+        a_text_that_takes_too_long_is_refused_in_time,
     ),
     gpu("times_of_loads", times::of_loads).shown(Duration::from_secs(90)),
     gpu("times_beside_a_bomb", times::beside_a_bomb).shown(Duration::from_secs(90)),
@@ -270,6 +275,14 @@ fn a_compiler_that_hangs() {
     let ptx = text("8.0", "sm_80", entry);
     check(&mut guest, &ptx, entry, AbiError::UnsupportedPtx, &parts);
     wait_until("the process has ended", || children().len() == 1);
+}
+
+fn a_text_that_takes_too_long_is_refused_in_time() {
+    let limit = Duration::from_secs(1);
+    let mut guest = guest_of(child(|child| child.text_time = limit));
+    let parts = ["was not compiled: ", "longer than the limit of 1s"];
+    let bomb = class("jit_bomb").text;
+    check(&mut guest, &bomb, "bomb", AbiError::UnsupportedPtx, &parts);
 }
 
 fn a_compiler_that_eats_memory() {

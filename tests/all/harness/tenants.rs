@@ -2,7 +2,7 @@
 //! everything it may and looks at each result. No test belongs here.
 
 mod attempt;
-mod classes;
+pub(crate) mod classes;
 mod neighbour;
 mod report;
 

@@ -11,7 +11,7 @@ use device::{Device, Module, Selector};
 use ptx::Admitted;
 use wasmtime::Val;
 
-use crate::harness::tenants::class;
+use crate::harness::tenants::classes::slow_to_compile;
 use crate::harness::{Harness, KIT, Shape};
 use crate::rig::{WORD, trusted_on};
 
@@ -64,10 +64,18 @@ fn load(device: &Arc<dyn Device>, text: &str) -> (Duration, Arc<dyn Module>) {
     (begin.elapsed(), module)
 }
 
-fn median(device: &Arc<dyn Device>, text: &str) -> Duration {
+/// The median of some loads, and what the compiler made of each entry.
+fn measured(device: &Arc<dyn Device>, text: &str) -> (Duration, Vec<(u32, u32)>) {
     let mut times: Vec<_> = (0..ROUNDS).map(|_| load(device, text).0).collect();
     times.sort_unstable();
-    times[ROUNDS / 2]
+    let (_, module) = load(device, text);
+    let entries = ptx::read(text.as_bytes()).unwrap();
+    let entries = entries.entries().iter().map(|signature| {
+        let program = module.entry(&signature.entry).unwrap();
+        let attributes = program.attributes();
+        (attributes.registers, attributes.local_bytes)
+    });
+    (times[ROUNDS / 2], entries.collect())
 }
 
 fn ms(time: Duration) -> f64 {
@@ -85,12 +93,22 @@ pub(super) fn of_loads() {
         ms(first)
     );
     println!(
-        "{:<12} {:>14} {:>14}",
+        "{:<12} {:>14} {:>14}  registers and local bytes of each entry",
         "load of", "in process, ms", "in a child, ms"
     );
     for (name, text) in TEXTS {
-        let [within, apart] = [&within, &apart].map(|device| ms(median(device, text)));
-        println!("{name:<12} {within:>14.1} {apart:>14.1}");
+        let [within, apart] = [&within, &apart].map(|device| measured(device, text));
+        let same = if within.1 == apart.1 {
+            "the same".to_owned()
+        } else {
+            format!("in process {:?}, in a child", within.1)
+        };
+        println!(
+            "{name:<12} {:>14.1} {:>14.1}  {same}: {:?}",
+            ms(within.0),
+            ms(apart.0),
+            apart.1
+        );
     }
 }
 
@@ -136,39 +154,57 @@ fn neighbour(device: &Arc<dyn Device>, until: &AtomicBool) -> Seen {
     seen
 }
 
+/// A text that takes the compiler a second or more.
+fn slow(device: &Arc<dyn Device>) -> String {
+    let sizes = (0..8).map(|doubled| 500 << doubled);
+    let texts = sizes.map(|blocks| slow_to_compile(500, blocks));
+    let mut slow = texts.skip_while(|text| load(device, text).0 < Duration::from_secs(1));
+    slow.next().expect("a text that is slow to compile")
+}
+
 pub(super) fn beside_a_bomb() {
-    let bomb = class("jit_bomb").text;
-    println!("a neighbour's longest, in ms, while a text that is slow to compile is loaded");
+    let bomb = slow(&open(Compiler::InProcess));
+    println!("a neighbour's longest, in ms, while a text is loaded");
     println!(
-        "{:<12} {:>8} {:>9} {:>8} {:>8} {:>8}",
-        "compiled", "load, ms", "launches", "launch", "buffer", "load"
+        "{:<26} {:>8} {:>9} {:>8} {:>8} {:>8}",
+        "the text is", "load, ms", "launches", "launch", "buffer", "load"
     );
-    for (name, compiler) in [
-        ("nothing", None),
-        ("in process", Some(Compiler::InProcess)),
-        ("in a child", Some(Compiler::this_program())),
+    let child = Compiler::this_program;
+    // The last child is started by the load itself, and the neighbour's kernels are compiled elsewhere.
+    for (name, compiler, text, is_started) in [
+        ("none", child(), None, true),
+        ("slow, in process", Compiler::InProcess, Some(&*bomb), true),
+        ("slow, in a child", child(), Some(&*bomb), true),
+        ("quick, child starts for it", child(), Some(KIT), false),
     ] {
-        let device = open(compiler.clone().unwrap_or_else(Compiler::this_program));
-        load(&device, KIT);
+        let device = open(compiler);
+        let others = if is_started {
+            load(&device, KIT);
+            Arc::clone(&device)
+        } else {
+            open(Compiler::InProcess)
+        };
         let is_over = AtomicBool::new(false);
         let (took, seen) = thread::scope(|scope| {
-            let neighbour = scope.spawn(|| neighbour(&device, &is_over));
+            let neighbour = scope.spawn(|| neighbour(&others, &is_over));
             thread::sleep(Duration::from_millis(300));
-            let took = match compiler {
+            let took = match text {
                 None => {
                     thread::sleep(Duration::from_secs(1));
-                    None
+                    "-".to_owned()
                 }
-                Some(_) => Some(load(&device, &bomb).0),
+                Some(text) => format!("{:.0}", ms(load(&device, text).0)),
             };
             is_over.store(true, Ordering::Relaxed);
             (took, neighbour.join().unwrap())
         });
-        let took = took.map_or_else(|| "-".to_owned(), |took| format!("{:.0}", ms(took)));
         let [launch, buffer, load] = [seen.launch, seen.buffer, seen.load].map(ms);
         println!(
-            "{name:<12} {took:>8} {:>9} {launch:>8.2} {buffer:>8.2} {load:>8.2}",
+            "{name:<26} {took:>8} {:>9} {launch:>8.2} {buffer:>8.2} {load:>8.2}",
             seen.launches
         );
+        // Its child ends before the next row.
+        drop((device, others));
+        thread::sleep(Duration::from_millis(300));
     }
 }

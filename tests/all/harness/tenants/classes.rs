@@ -64,34 +64,37 @@ pub(crate) fn class(name: &str) -> Class {
         .unwrap_or_else(|| panic!("there is no class `{name}`"))
 }
 
-/// Text that takes the driver's compiler long, which nobody can make stop: many registers that live long, in many blocks.
+/// Text that takes the driver's compiler long, which nobody can make stop.
 pub(crate) fn jit_bomb() -> Class {
-    const REGISTERS: usize = 2_000;
-    const BLOCKS: usize = 20_000;
+    Class::read("jit_bomb", &slow_to_compile(2_000, 20_000))
+}
+
+/// Text of a kernel `bomb` with so many registers that live long, in so many blocks.
+pub(crate) fn slow_to_compile(registers: usize, blocks: usize) -> String {
     let mut text = String::from(
         "// load: bomb = UnsupportedPtx | ok\n\
         .version 7.8\n.target sm_80\n.address_size 64\n.visible .entry bomb(.param .u64 data)\n{\n",
     );
     writeln!(
         text,
-        ".reg .b64 %d; .reg .b32 %x<{REGISTERS}>; .reg .pred %p;\nld.param.u64 %d, [data];"
+        ".reg .b64 %d; .reg .b32 %x<{registers}>; .reg .pred %p;\nld.param.u64 %d, [data];"
     )
     .unwrap();
-    for register in 0..REGISTERS {
+    for register in 0..registers {
         writeln!(text, "ld.volatile.global.u32 %x{register}, [%d];").unwrap();
     }
-    for block in 0..BLOCKS {
-        let [a, b, c] = [block, block * 7 + 1, block * 13 + 5].map(|number| number % REGISTERS);
+    for block in 0..blocks {
+        let [a, b, c] = [block, block * 7 + 1, block * 13 + 5].map(|number| number % registers);
         writeln!(
             text,
             "B{block}:\nmad.lo.u32 %x{a}, %x{b}, %x{c}, %x{a};\nsetp.lt.u32 %p, %x{b}, %x{a};\n@%p bra B{};",
-            block * 31 % BLOCKS
+            block * 31 % blocks
         )
         .unwrap();
     }
-    for register in 0..REGISTERS {
+    for register in 0..registers {
         writeln!(text, "st.volatile.global.u32 [%d], %x{register};").unwrap();
     }
     text.push_str("ret;\n}\n");
-    Class::read("jit_bomb", &text)
+    text
 }
