@@ -257,6 +257,13 @@ fn one_text_is_compiled_once() {
     ] {
         assert_eq!(calls_of(function), 1, "{function}");
     }
+    // Its variables are not shared, and so the module is loaded each time.
+    for _ in 0..3 {
+        one.kernel(KIT, "k_count");
+        other.kernel(KIT, "k_count");
+    }
+    assert_eq!(calls_of("cuLinkComplete"), 2);
+    assert_eq!(calls_of("cuModuleLoadDataEx"), 1 + 6);
 }
 
 fn a_compiler_that_dies() {

@@ -10,6 +10,7 @@ use std::env;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use super::cache::Cache;
 use super::error::Failure;
 use super::jit::{self, LOADING};
 use crate::compiler::{ChildCompiler, SERVES};
@@ -20,6 +21,10 @@ use frame::{Answer, Step};
 
 pub(super) use cubin::Cubin;
 pub use server::serve_compiles;
+
+/// Cubins that are kept for the next load of their text, and bytes of those texts.
+const MOST_KEPT: usize = 64;
+const MOST_KEPT_TEXT_BYTES: usize = 32 << 20;
 
 /// Why there is no cubin.
 #[derive(Debug, PartialEq)]
@@ -43,6 +48,7 @@ pub(super) struct Compilers {
     ordinal: u32,
     /// Children that there may be at once.
     most: usize,
+    kept: Cache<Arc<Cubin>>,
 }
 
 #[derive(Debug)]
@@ -78,7 +84,14 @@ impl Compilers {
             pool: Arc::new(pool),
             ordinal,
             most,
+            kept: Cache::new(MOST_KEPT, MOST_KEPT_TEXT_BYTES),
         })
+    }
+
+    /// As [`compile`](Self::compile), for a text whose every load needs a module of its own: the cubin is kept for the next one. That is for texts of
+    /// the embedder; what a cubin takes is not bounded by its text.
+    pub(super) fn compile_and_keep(&self, text: &str) -> Result<Arc<Cubin>, Uncompiled> {
+        self.kept.get(text, || self.compile(text).map(Arc::new))
     }
 
     /// Has a text compiled; waits for a child that is free, and then as long as the limits allow.

@@ -94,15 +94,19 @@ impl Loaded {
                 Binary::load(&core.context, Code::Text(&text), &mut logs)
             }
             Some(compilers) => {
-                let compiled = compilers
-                    .compile(text)
-                    .map_err(|uncompiled| match uncompiled {
-                        Uncompiled::Failed(error) => error,
-                        // Whatever the code: it is about another process.
-                        Uncompiled::Refused { failure, log } => {
-                            refusal(failure, log).unwrap_or_else(|| failure.into())
-                        }
-                    })?;
+                let compiled = if has_state(program) {
+                    compilers.compile_and_keep(text)
+                } else {
+                    // What is shared is the module.
+                    compilers.compile(text).map(Arc::new)
+                };
+                let compiled = compiled.map_err(|uncompiled| match uncompiled {
+                    Uncompiled::Failed(error) => error,
+                    // Whatever the code: it is about another process.
+                    Uncompiled::Refused { failure, log } => {
+                        refusal(failure, log).unwrap_or_else(|| failure.into())
+                    }
+                })?;
                 Binary::load(&core.context, Code::Cubin(&compiled), &mut logs)
             }
         };
