@@ -484,12 +484,16 @@ fn help_teaches_and_a_wrong_command_line_is_our_failure() {
             .printing("126");
     }
     run(&["run", "--help"]).printing("wasi-cuda run vector_add.wat");
+    for compiler in ["child", "in-process"] {
+        on_cpu(&["--compiler", compiler, &fixture("guests/vector_add.wat")]).with(0);
+    }
     run(&["--version"]).with(0).printing("wasi-cuda ");
     let guest = fixture("guests/vector_add.wat");
     for wrong in [
         &["run"][..],
         &["frobnicate"],
         &["run", "--device", "gpu", &guest],
+        &["run", "--compiler", "elsewhere", &guest],
         &["run", "--timeout", "5", &guest],
         &["run", "--max-memory", "5G", &guest],
         &["run", "--env", "NAME", &guest],
