@@ -40,7 +40,7 @@ const HEAD: &str =
     "    mov.s32 %wf, 0;\n    mov.u32 %wone, 1;\n    setp.ne.u32 %g999999, %wone, 0;\n";
 
 const LOOK: &str = "    ld.volatile.global.u32 %wu, [%wstop];\n    mov.u64 %wt, %globaltimer;\n    setp.lt.u64 %wm, %wt, %wuntil;\n    \
-     setp.eq.and.u32 %wm, %wu, 0, %wm;\n    selp.s32 %wf, 65536, -1, %wm;\n    @!%wm st.volatile.global.u32 [%wctl+8], %wone;\n";
+     setp.eq.and.u32 %wm, %wu, 0, %wm;\n    selp.s32 %wf, 65536, -1, %wm;\n    @!%wm st.volatile.global.u32 [%wctl+8], %wone;\n    @!%wm ld.acquire.sys.global.u32 %wu, [%wstop];\n";
 
 fn meter(label: usize) -> String {
     format!(

@@ -39,7 +39,7 @@ fn back(n: u32, fuel: u32, to: u32) -> String {
     format!(
         "sub.s32 %wf, %wf, {fuel}; {round} setp.ge.s32 %wn, %wf, 0; @%wn bra wc_L{n}; ld.volatile.global.u32 %wu, [%wstop]; \
          mov.u64 %wt, %globaltimer; setp.lt.u64 %wm, %wt, %wuntil; setp.eq.and.u32 %wm, %wu, 0, %wm; selp.s32 %wf, 65536, -1, %wm; \
-         @!%wm st.volatile.global.u32 [%wctl+8], %wone; {again} wc_L{n}:"
+         @!%wm st.volatile.global.u32 [%wctl+8], %wone; @!%wm ld.acquire.sys.global.u32 %wu, [%wstop]; {again} wc_L{n}:"
     )
 }
 

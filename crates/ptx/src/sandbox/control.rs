@@ -148,7 +148,8 @@ impl<'m> Emitter<'_, 'm> {
         self.body.line = line;
     }
 
-    /// Looks at the clock and the word that says stop, and gives fuel if the kernel may go on.
+    /// Looks at the clock and the word that says stop, and gives fuel if the kernel may go on. If not, what the cache of the multiprocessor holds is
+    /// thrown away, so that threads that begin later see the word.
     fn look(&mut self) {
         put_in!(self.body, "ld.volatile.global.u32 %wu, [%wstop];");
         put_in!(self.body, "mov.u64 %wt, %globaltimer;");
@@ -156,6 +157,7 @@ impl<'m> Emitter<'_, 'm> {
         put_in!(self.body, "setp.eq.and.u32 %wm, %wu, 0, %wm;");
         put_in!(self.body, "selp.s32 %wf, {MAX_CHARGE}, -1, %wm;");
         put_in!(self.body, "@!%wm st.volatile.global.u32 [%wctl+8], %wone;");
+        put_in!(self.body, "@!%wm ld.acquire.sys.global.u32 %wu, [%wstop];");
     }
 
     /// How a thread of an entry begins: it asks whether the kernel is to stop. Every thread does, so that most read the word from the cache of their

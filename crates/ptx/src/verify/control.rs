@@ -45,16 +45,17 @@ const MAX_NAP: u32 = 1000;
 const LEAVE: [&str; 2] = ["setp.lt.s32 %wx, %wf, 0;", "@%wx exit;"];
 
 /// Statements of METER.
-const METER: usize = 10;
+const METER: usize = 11;
 
 /// A look at the clock and at the word that says stop.
-const LOOK: [&str; 6] = [
+const LOOK: [&str; 7] = [
     "ld.volatile.global.u32 %wu, [%wstop];",
     "mov.u64 %wt, %globaltimer;",
     "setp.lt.u64 %wm, %wt, %wuntil;",
     "setp.eq.and.u32 %wm, %wu, 0, %wm;",
     "selp.s32 %wf, 65536, -1, %wm;",
     "@!%wm st.volatile.global.u32 [%wctl+8], %wone;",
+    "@!%wm ld.acquire.sys.global.u32 %wu, [%wstop];",
 ];
 
 /// How an entry begins: BEGIN asks whether the kernel is to stop. One warp of 512, as the clock has it, will read the word from memory.
@@ -79,7 +80,7 @@ const HEAD: &str = "min.s32 %wf, %wf, 65536;";
 const MAX_HEAD: usize = 256;
 
 /// Statements of a branch back, BACK: the test, the branch, the look that a thread without fuel takes, and both again.
-const BACK: usize = 14;
+const BACK: usize = 15;
 
 impl<'t> Body<'_, 't> {
     pub(super) fn label(&mut self, name: Symbol, line: u32) -> Result<()> {
