@@ -13,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::cache::Cache;
 use super::error::Failure;
 use super::jit::{self, LOADING};
+use super::threads;
 use crate::compiler::{ChildCompiler, SERVES};
 use crate::error::Error;
 
@@ -21,6 +22,9 @@ use frame::{Answer, Step};
 
 pub(super) use cubin::Cubin;
 pub use server::serve_compiles;
+
+/// A text that compiles to nothing.
+const EMPTY: &str = ".version 7.0\n.target sm_75\n.address_size 64\n";
 
 /// Cubins that are kept for the next load of their text, and bytes of those texts.
 const MOST_KEPT: usize = 64;
@@ -44,16 +48,16 @@ impl From<Error> for Uncompiled {
 /// Children that compile for one device: started when there is work for them, kept as long as there is more, and ended with this value.
 pub(super) struct Compilers {
     pool: Arc<Pool>,
-    /// The device's number, which the child's driver knows it by too.
-    ordinal: u32,
-    /// Children that there may be at once.
-    most: usize,
     kept: Cache<Arc<Cubin>>,
 }
 
 #[derive(Debug)]
 struct Pool {
     program: ChildCompiler,
+    /// The device's number, which the child's driver knows it by too.
+    ordinal: u32,
+    /// Children that there may be at once.
+    most: usize,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -77,13 +81,13 @@ impl Compilers {
         }
         let pool = Pool {
             program,
+            ordinal,
+            most,
             state: Mutex::default(),
             changed: Condvar::new(),
         };
         Ok(Self {
             pool: Arc::new(pool),
-            ordinal,
-            most,
             kept: Cache::new(MOST_KEPT, MOST_KEPT_TEXT_BYTES),
         })
     }
@@ -123,44 +127,45 @@ impl Compilers {
 
     /// Asks a child that waits for work, or else a new one.
     fn ask(&self, text: &str) -> Result<Answer, Unanswered> {
-        let request = frame::request(self.ordinal, text)
-            .ok_or_else(|| Unanswered::NotAsked(too_long(text)))?;
         let mut place = self.place();
-        let program = &self.pool.program;
-        let child = match place.child.take() {
-            Some(child) => child,
-            None => self.start().map_err(Unanswered::NotAsked)?,
-        };
-        let answer = child.ask(request, program)?;
-        if child.may_stay(program) {
-            place.child = Some(child);
+        if place.child.is_none() {
+            self.start_another();
         }
-        Ok(answer)
+        self.pool.ask(&mut place, text)
     }
 
-    fn start(&self) -> Result<Child, Error> {
-        let pool = Arc::downgrade(&self.pool);
-        Child::start(&self.pool.program, move |id| {
-            pool.upgrade().is_none_or(|pool| pool.retire(id))
-        })
+    /// Starts one more child where one is being started, so that the next text that comes meanwhile need not wait for it: a tenant's first text takes
+    /// a child for as long as it likes.
+    fn start_another(&self) {
+        let Some(mut place) = self.pool.new_place() else {
+            return;
+        };
+        let pool = Arc::clone(&self.pool);
+        // It prepares itself for its device with its first text.
+        let body = move || match pool.ask(&mut place, EMPTY) {
+            Ok(_) => {}
+            Err(error) => tracing::debug!(?error, "no process that compiles was started ahead"),
+        };
+        if let Err(error) = threads::spawn("cuda-compiler-ahead", body) {
+            tracing::debug!(%error, "no process that compiles was started ahead");
+        }
     }
 
     /// The right to one of the children, once one is free.
-    fn place(&self) -> Place<'_> {
+    fn place(&self) -> Place {
         let pool = &self.pool;
         let mut state = pool.state();
         loop {
             while let Some(child) = state.idle.pop() {
                 if child.is_alive() {
-                    let child = Some(child);
-                    return Place { pool, child };
+                    return Place::new(pool, Some(child));
                 }
                 // Whoever ended it, another takes its place.
                 state.count -= 1;
             }
-            if state.count < self.most {
+            if state.count < pool.most {
                 state.count += 1;
-                return Place { pool, child: None };
+                return Place::new(pool, None);
             }
             let waited = pool.changed.wait(state);
             state = waited.unwrap_or_else(PoisonError::into_inner);
@@ -179,6 +184,37 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The right to a child that there is not yet, where there may be one more.
+    fn new_place(self: &Arc<Self>) -> Option<Place> {
+        let mut state = self.state();
+        let is_room = state.count < self.most;
+        state.count += usize::from(is_room);
+        drop(state);
+        is_room.then(|| Place::new(self, None))
+    }
+
+    /// Asks the child of a place, a new one if it has none.
+    fn ask(self: &Arc<Self>, place: &mut Place, text: &str) -> Result<Answer, Unanswered> {
+        let request = frame::request(self.ordinal, text)
+            .ok_or_else(|| Unanswered::NotAsked(too_long(text)))?;
+        let child = match place.child.take() {
+            Some(child) => child,
+            None => self.start().map_err(Unanswered::NotAsked)?,
+        };
+        let answer = child.ask(request, &self.program)?;
+        if child.may_stay(&self.program) {
+            place.child = Some(child);
+        }
+        Ok(answer)
+    }
+
+    fn start(self: &Arc<Self>) -> Result<Child, Error> {
+        let pool = Arc::downgrade(self);
+        Child::start(&self.program, move |id| {
+            pool.upgrade().is_none_or(|pool| pool.retire(id))
+        })
+    }
+
     /// Takes the child of an id out of those that wait for work; `false` if it is not one of them.
     fn retire(&self, id: u32) -> bool {
         let mut state = self.state();
@@ -195,12 +231,19 @@ impl Pool {
 }
 
 /// The right to one child, and the child unless it is still to be started. What is in it when it is dropped stays for others.
-struct Place<'a> {
-    pool: &'a Pool,
+struct Place {
+    pool: Arc<Pool>,
     child: Option<Child>,
 }
 
-impl Drop for Place<'_> {
+impl Place {
+    fn new(pool: &Arc<Pool>, child: Option<Child>) -> Self {
+        let pool = Arc::clone(pool);
+        Self { pool, child }
+    }
+}
+
+impl Drop for Place {
     fn drop(&mut self) {
         let mut state = self.pool.state();
         match self.child.take() {
