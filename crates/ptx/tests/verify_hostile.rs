@@ -33,14 +33,24 @@ fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
 fn registers(count: usize) -> String {
     lines(count, |number| format!("    .reg .b32 %g{number};\n"))
         + "    .reg .pred %g999999;\n    .reg .s32 %wf;\n    .reg .u32 %wone;\n    .reg .pred %wn;\n    .reg .pred %wm;\n    \
-           .reg .pred %wq;\n    .reg .u32 %wu;\n    .reg .u64 %wt;\n"
+           .reg .pred %wq;\n    .reg .u32 %wu;\n    .reg .u32 %wk;\n    .reg .u32 %wv;\n    .reg .u64 %wt;\n"
 }
 
-const HEAD: &str =
-    "    mov.s32 %wf, 0;\n    mov.u32 %wone, 1;\n    setp.ne.u32 %g999999, %wone, 0;\n";
+const HEAD: &str = "    mov.s32 %wf, 0;\n    mov.u32 %wv, %clock;\n    mov.u32 %wone, 1;\n    setp.ne.u32 %g999999, %wone, 0;\n";
 
-const LOOK: &str = "    ld.volatile.global.u32 %wu, [%wstop];\n    mov.u64 %wt, %globaltimer;\n    setp.lt.u64 %wm, %wt, %wuntil;\n    \
-     setp.eq.and.u32 %wm, %wu, 0, %wm;\n    selp.s32 %wf, 65536, -1, %wm;\n    @!%wm st.volatile.global.u32 [%wctl+8], %wone;\n    @!%wm ld.acquire.sys.global.u32 %wu, [%wstop];\n";
+const LOOK: &str = "    mov.u32 %wk, %clock;\n    \
+     sub.u32 %wv, %wk, %wv;\n    \
+     setp.lt.u32 %wn, %wv, 33554432;\n    \
+     selp.u32 %wv, 0, 33521664, %wn;\n    \
+     sub.u32 %wv, %wk, %wv;\n    \
+     ld.volatile.global.u32 %wu, [%wstop];\n    \
+     mov.u64 %wt, %globaltimer;\n    \
+     setp.lt.u64 %wm, %wt, %wuntil;\n    \
+     setp.eq.and.u32 %wm, %wu, 0, %wm;\n    \
+     selp.s32 %wf, 65536, 64, %wn;\n    \
+     selp.s32 %wf, %wf, -1, %wm;\n    \
+     @!%wm st.volatile.global.u32 [%wctl+8], %wone;\n    \
+     @!%wm ld.acquire.sys.global.u32 %wu, [%wstop];\n";
 
 fn meter(label: usize) -> String {
     format!(

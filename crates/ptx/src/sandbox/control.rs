@@ -148,14 +148,21 @@ impl<'m> Emitter<'_, 'm> {
         self.body.line = line;
     }
 
-    /// Looks at the clock and the word that says stop, and gives fuel if the kernel may go on. If not, what the cache of the multiprocessor holds is
+    /// Looks at the clock and the word that says stop, and gives fuel if the kernel may go on: little where what was done since the last look took
+    /// long, as accesses do that wait for the host. If not, what the cache of the multiprocessor holds is
     /// thrown away, so that threads that begin later see the word.
     fn look(&mut self) {
+        put_in!(self.body, "mov.u32 %wk, %clock;");
+        put_in!(self.body, "sub.u32 %wv, %wk, %wv;");
+        put_in!(self.body, "setp.lt.u32 %wn, %wv, {SLOW_CYCLES};");
+        put_in!(self.body, "selp.u32 %wv, 0, {UNDUE}, %wn;");
+        put_in!(self.body, "sub.u32 %wv, %wk, %wv;");
         put_in!(self.body, "ld.volatile.global.u32 %wu, [%wstop];");
         put_in!(self.body, "mov.u64 %wt, %globaltimer;");
         put_in!(self.body, "setp.lt.u64 %wm, %wt, %wuntil;");
         put_in!(self.body, "setp.eq.and.u32 %wm, %wu, 0, %wm;");
-        put_in!(self.body, "selp.s32 %wf, {MAX_CHARGE}, -1, %wm;");
+        put_in!(self.body, "selp.s32 %wf, {MAX_CHARGE}, {LITTLE}, %wn;");
+        put_in!(self.body, "selp.s32 %wf, %wf, -1, %wm;");
         put_in!(self.body, "@!%wm st.volatile.global.u32 [%wctl+8], %wone;");
         put_in!(self.body, "@!%wm ld.acquire.sys.global.u32 %wu, [%wstop];");
     }
@@ -165,8 +172,7 @@ impl<'m> Emitter<'_, 'm> {
     /// done while the word is on its way.
     pub(super) fn begin(&mut self) {
         self.used.fuel = true;
-        put_in!(self.body, "mov.u32 %wu, %clock;");
-        put_in!(self.body, "and.b32 %wu, %wu, 8176;");
+        put_in!(self.body, "and.b32 %wu, %wv, 8176;");
         put_in!(self.body, "setp.eq.u32 %wm, %wu, 0;");
         put_in!(self.body, "ld.global.u32 %wu, [%wstop];");
     }
@@ -367,6 +373,11 @@ pub(super) struct Start {
 
 /// Most that is taken off at once, and what a look at the clock gives.
 const MAX_CHARGE: u32 = 65536;
+/// What it gives where a unit of fuel took 512 cycles of the multiprocessor or more: accesses wait for the host.
+const LITTLE: u32 = 64;
+/// So long a whole grant of fuel may take then, some 18 milliseconds, and by so much a look is put back of which little was given, which is used up sooner.
+const SLOW_CYCLES: u32 = 512 * MAX_CHARGE;
+const UNDUE: u32 = SLOW_CYCLES - 512 * LITTLE;
 /// What an entry begins with: little, for what it read of the stop word may be old.
 pub(super) const START: u32 = 2048;
 /// What a call takes beside what the function itself takes.

@@ -65,13 +65,30 @@ pub(super) fn label_places(statements: &[Step<'_>], labels: usize) -> Vec<Option
     places
 }
 
+/// Modifiers of accesses that go past the caches, for each thread of a warp on its own where the memory is the host's.
+const PAST_CACHES: [&str; 6] = [
+    "volatile", "relaxed", "acquire", "release", "acq_rel", "sys",
+];
+/// What such an access weighs at least.
+const PAST_CACHES_WEIGHT: u32 = 64;
+
+/// What an instruction weighs where time is counted.
+fn weight(instruction: &Instruction<'_>) -> u32 {
+    let weight = isa::row(instruction.opcode).map_or(1, |row| row.weight);
+    let goes_past = |word: &&str| PAST_CACHES.contains(word);
+    match instruction.modifiers.iter().any(goes_past) {
+        true => weight.max(PAST_CACHES_WEIGHT),
+        false => weight,
+    }
+}
+
 /// For each statement, and for the end, what all before it weigh.
 pub(super) fn weights(statements: &[Step<'_>]) -> Vec<u32> {
     let mut total = 0_u32;
     let mut weights = vec![0];
     for step in statements {
         if let Step::Instruction(instruction) = step {
-            total = total.saturating_add(isa::row(instruction.opcode).map_or(1, |row| row.weight));
+            total = total.saturating_add(weight(instruction));
         }
         weights.push(total);
     }

@@ -268,7 +268,9 @@ impl Emitter<'_, '_> {
             ("b32", "%whi", used.high),
             ("b32", "%wf", used.fuel),
             ("b32", "%wone", used.fuel),
+            ("b32", "%wk", used.fuel),
             ("b32", "%wu", used.fuel),
+            ("b32", "%wv", used.fuel),
             ("b64", "%wt", used.fuel),
             ("pred", "%wn", used.fuel),
             ("pred", "%wm", used.fuel),
@@ -429,6 +431,7 @@ impl Emitter<'_, '_> {
             put_in!(self.body, "mov.u32 %wone, 1;");
             let fuel = if is_entry { START } else { 0 };
             put_in!(self.body, "mov.s32 %wf, {fuel};");
+            put_in!(self.body, "mov.u32 %wv, %clock;");
         }
         for &result in &self.code.returns {
             self.store_zeros(result);

@@ -27,7 +27,7 @@ pub(super) const HANDED_DOWN: [(&str, ScalarType, Option<Fact>); 10] = [
 ];
 
 /// Registers that BEGIN, GO, METER and BACK write beside `%wf` and `%wq`.
-pub(super) const METER_REGISTERS: [&str; 4] = ["%wm", "%wn", "%wt", "%wu"];
+pub(super) const METER_REGISTERS: [&str; 5] = ["%wk", "%wm", "%wn", "%wt", "%wu"];
 
 /// The fuel that an entry begins with and that a look at the clock gives, and the most that is taken at once.
 const FUEL: u32 = 65_536;
@@ -45,23 +45,28 @@ const MAX_NAP: u32 = 1000;
 const LEAVE: [&str; 2] = ["setp.lt.s32 %wx, %wf, 0;", "@%wx exit;"];
 
 /// Statements of METER.
-const METER: usize = 11;
+const METER: usize = 17;
 
 /// A look at the clock and at the word that says stop.
-const LOOK: [&str; 7] = [
+const LOOK: [&str; 13] = [
+    "mov.u32 %wk, %clock;",
+    "sub.u32 %wv, %wk, %wv;",
+    "setp.lt.u32 %wn, %wv, 33554432;",
+    "selp.u32 %wv, 0, 33521664, %wn;",
+    "sub.u32 %wv, %wk, %wv;",
     "ld.volatile.global.u32 %wu, [%wstop];",
     "mov.u64 %wt, %globaltimer;",
     "setp.lt.u64 %wm, %wt, %wuntil;",
     "setp.eq.and.u32 %wm, %wu, 0, %wm;",
-    "selp.s32 %wf, 65536, -1, %wm;",
+    "selp.s32 %wf, 65536, 64, %wn;",
+    "selp.s32 %wf, %wf, -1, %wm;",
     "@!%wm st.volatile.global.u32 [%wctl+8], %wone;",
     "@!%wm ld.acquire.sys.global.u32 %wu, [%wstop];",
 ];
 
 /// How an entry begins: BEGIN asks whether the kernel is to stop. One warp of 512, as the clock has it, will read the word from memory.
-const BEGIN: [&str; 4] = [
-    "mov.u32 %wu, %clock;",
-    "and.b32 %wu, %wu, 8176;",
+const BEGIN: [&str; 3] = [
+    "and.b32 %wu, %wv, 8176;",
     "setp.eq.u32 %wm, %wu, 0;",
     "ld.global.u32 %wu, [%wstop];",
 ];
@@ -80,7 +85,7 @@ const HEAD: &str = "min.s32 %wf, %wf, 65536;";
 const MAX_HEAD: usize = 256;
 
 /// Statements of a branch back, BACK: the test, the branch, the look that a thread without fuel takes, and both again.
-const BACK: usize = 15;
+const BACK: usize = 21;
 
 impl<'t> Body<'_, 't> {
     pub(super) fn label(&mut self, name: Symbol, line: u32) -> Result<()> {
@@ -163,6 +168,7 @@ impl<'t> Body<'_, 't> {
             && known("%wuntil") == Some(Fact::Until)
             && known("%wone") == Some(Fact::One)
             && known("%wf") == Some(Fact::Fuel)
+            && known("%wv") == Some(Fact::Looked)
     }
 
     /// The text of statements from one on.

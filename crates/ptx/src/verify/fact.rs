@@ -58,6 +58,8 @@ pub(super) enum Fact {
     Fueled { depth: Option<u32> },
     /// Offset of the module's variables in the window.
     Globals,
+    /// What the multiprocessor's clock showed when the clock was looked at last.
+    Looked,
     /// One more than the depth, everywhere or up to the next label.
     NextDepth { lasts: bool },
     /// A bounded number.

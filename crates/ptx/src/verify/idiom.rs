@@ -92,7 +92,7 @@ impl Body<'_, '_> {
                 }
                 None => None,
             },
-            ("mov.u32" | "mov.b32" | "mov.u64" | "mov.b64", [x]) => self.moved(op, x, line)?,
+            ("mov.u32" | "mov.b32" | "mov.u64" | "mov.b64", [x]) => self.moved(op, to, x, line)?,
             ("cvt.u64.u32", [x]) => match self.known(x) {
                 Some(Fact::Offset(bound)) => Some(Fact::Wide(bound)),
                 _ => None,
@@ -169,8 +169,11 @@ impl Body<'_, '_> {
     }
 
     /// `mov`
-    fn moved(&mut self, op: &str, x: &Operand, line: u32) -> Result<Option<Fact>> {
+    fn moved(&mut self, op: &str, to: Symbol, x: &Operand, line: u32) -> Result<Option<Fact>> {
         Ok(match x {
+            Operand::Name(name) if self.name(*name) == "%clock" => {
+                (self.name(to) == "%wv" && op == "mov.u32").then_some(Fact::Looked)
+            }
             Operand::Name(name) if self.name(*name) == "%dynamic_smem_size" => {
                 Some(Fact::DynamicSize)
             }
