@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use ptx::{Globals, WindowForm};
@@ -41,6 +41,8 @@ pub struct Region {
     size: AtomicU64,
     floor: AtomicU64,
     carved: Mutex<BTreeMap<u64, u64>>,
+    /// Whether the kernel that ended last had ended soon.
+    runs_briefly: AtomicBool,
     table: Arc<RegionTable>,
 }
 
@@ -89,6 +91,7 @@ impl Region {
             size: AtomicU64::new(spec.initial_bytes),
             floor: AtomicU64::new(spec.window_bytes),
             carved: Mutex::default(),
+            runs_briefly: AtomicBool::new(false),
             table: Arc::clone(table),
         });
         table.enter(&region);
@@ -120,6 +123,7 @@ impl Region {
             size: AtomicU64::new(bytes),
             floor: AtomicU64::new(bytes),
             carved: Mutex::default(),
+            runs_briefly: AtomicBool::new(false),
             table: Arc::clone(table),
         })
     }
@@ -218,6 +222,24 @@ impl Region {
     /// Notes that a kernel is about to run on this memory.
     pub(crate) fn note_kernel(&self) {
         self.backing.note_kernel();
+    }
+
+    /// Notes whether a kernel on this memory ended soon.
+    #[cfg_attr(
+        not(feature = "cuda"),
+        expect(dead_code, reason = "nothing waits for kernels of the CPU device")
+    )]
+    pub(crate) fn note_run(&self, was_brief: bool) {
+        self.runs_briefly.store(was_brief, Ordering::Relaxed);
+    }
+
+    /// Whether the kernel that ended last on this memory ended soon; nothing is known of memory that none ran on.
+    #[cfg_attr(
+        not(feature = "cuda"),
+        expect(dead_code, reason = "nothing waits for kernels of the CPU device")
+    )]
+    pub(crate) fn runs_briefly(&self) -> bool {
+        self.runs_briefly.load(Ordering::Relaxed)
     }
 
     /// Makes linear memory `new_bytes` long; the bytes gained are zero.

@@ -253,11 +253,14 @@ impl<'a> Hostile<'a> {
         let moment = self.pace.deadline / 10;
         let ended = runtime.block_on(async {
             let launch = guest.launch_bytes(Way::Plain, kernel, shape, &argv);
-            timeout(moment, launch).await.is_ok()
+            timeout(moment, launch).await.ok()
         });
         row.abandoned = begin.elapsed().saturating_sub(moment);
-        if ended {
-            row.problem("what did not end before ended at once".into());
+        if let Some(answer) = ended {
+            let text = self.guest.cuda().last_error();
+            row.problem(format!(
+                "what did not end before ended at once with {answer}: {text}"
+            ));
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use super::clock::Clock;
 use super::context::Context;
 use super::flight::Flight;
+use super::gate::Gate;
 use super::patience::Patience;
 use super::poller::Poller;
 use super::reaper::Reaper;
@@ -26,4 +27,5 @@ pub(super) struct Core {
     /// Read when the first confined program is loaded; `None` where it could not be.
     pub(super) clock: OnceLock<Option<Clock>>,
     pub(super) patience: Patience,
+    pub(super) gate: Gate,
 }

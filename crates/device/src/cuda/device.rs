@@ -16,6 +16,7 @@ use super::context::{Context, Ordinal, lost_before};
 use super::core::Core;
 use super::exact::ExactBacking;
 use super::flight::Spinner;
+use super::gate::Gate;
 use super::occupancy;
 use super::patience::Patience;
 use super::poller::Poller;
@@ -165,6 +166,7 @@ impl CudaDevice {
             runs_cooperative,
             clock: OnceLock::new(),
             patience: Patience::default(),
+            gate: Gate::default(),
         };
         Ok(Self {
             copiers: Workers::start("cuda-copier", 4, "copies", COPIERS_ALERT)?,

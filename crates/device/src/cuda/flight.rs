@@ -11,6 +11,7 @@ use cust::sys::{self, CUresult};
 use super::control::Control;
 use super::core::Core;
 use super::error::{check, code};
+use super::gate;
 use super::poller::Job;
 use super::program::CudaProgram;
 use super::stream::{Lane, Place, Progress, Stream};
@@ -22,6 +23,10 @@ use crate::launch::{Geometry, Launch, Mode};
 
 /// How often the driver is asked about a launch whose end is seen without it.
 const QUERY_EVERY: Duration = Duration::from_micros(100);
+
+/// How long a kernel that was told to end at its deadline has to do so before it is given up. Nobody's thread waits for it, as one does where a call
+/// was dropped, so that there is time for accesses that take long.
+const UNATTENDED: Duration = Duration::from_millis(500);
 
 /// Parameters whose addresses fit on the stack.
 const FEW: usize = 128;
@@ -41,6 +46,8 @@ pub(super) struct Flight {
 
 #[derive(Debug)]
 enum Stage {
+    /// Not yet the driver's: a module is being loaded, and kernels of this memory were not seen to end soon.
+    Held,
     /// Not yet the driver's: all streams are taken.
     Queued(Place),
     /// On a stream.
@@ -94,14 +101,28 @@ fn take_off(program: &CudaProgram, launch: &Launch) -> Result<(Stage, Watch), Er
         return Err(Error::NotAddressable { index: 0, reason });
     }
     core.context.enter()?;
-    let stage = match core.lanes.for_launch() {
+    let stage = if is_held(core, launch, Instant::now()) {
+        Stage::Held
+    } else {
+        next_stage(program, launch, &watch)?
+    };
+    Ok((stage, watch))
+}
+
+/// Whether a launch waits for modules that are being loaded. Memory of the embedder's making is nobody's who could mean ill.
+fn is_held(core: &Core, launch: &Launch, now: Instant) -> bool {
+    core.gate.is_closed(now) && launch.region().is_some_and(|region| !region.runs_briefly())
+}
+
+/// Hands a launch to the driver if a stream is idle.
+fn next_stage(program: &CudaProgram, launch: &Launch, watch: &Watch) -> Result<Stage, Error> {
+    Ok(match program.core.lanes.for_launch() {
         Ok(lane) => {
             hand_over(program, launch, &lane, watch.deadline)?;
             Stage::Started(lane)
         }
         Err(place) => Stage::Queued(place),
-    };
-    Ok((stage, watch))
+    })
 }
 
 /// Hands a launch to the driver. Enter the context first.
@@ -303,9 +324,6 @@ impl Flight {
 
     /// Looks whether it is the launch's turn, or nobody wants it any more.
     fn look_for_lane(&mut self, now: Instant) -> Option<Result<(), Error>> {
-        let Stage::Queued(place) = &self.stage else {
-            return None;
-        };
         if self.watch.is_late(now) {
             return Some(Err(Error::Stopped(StopReason::Deadline)));
         }
@@ -315,10 +333,20 @@ impl Flight {
         if let Err(error) = self.program.core.context.enter() {
             return Some(Err(error));
         }
-        let lane = place.take()?;
-        match hand_over(&self.program, &self.launch, &lane, self.watch.deadline) {
-            Ok(()) => {
-                self.stage = Stage::Started(lane);
+        let next = match &self.stage {
+            Stage::Started(_) => return None,
+            Stage::Held if is_held(&self.program.core, &self.launch, now) => return None,
+            Stage::Held => next_stage(&self.program, &self.launch, &self.watch),
+            Stage::Queued(place) => {
+                let lane = place.take()?;
+                hand_over(&self.program, &self.launch, &lane, self.watch.deadline)
+                    .map(|()| Stage::Started(lane))
+            }
+        };
+        match next {
+            Ok(stage) => {
+                self.stage = stage;
+                self.begun = now;
                 None
             }
             Err(error) => Some(Err(error)),
@@ -352,7 +380,7 @@ impl Job for Flight {
 
     fn look(&mut self, now: Instant) -> Option<Self::Outcome> {
         match self.stage {
-            Stage::Queued(_) => self.look_for_lane(now),
+            Stage::Held | Stage::Queued(_) => self.look_for_lane(now),
             Stage::Started(_) => self.look_at_kernel(now),
         }
     }
@@ -360,6 +388,9 @@ impl Job for Flight {
     /// Lets go of everything, then reports: whoever waited may use the launch again at once.
     fn end(self, outcome: Self::Outcome) {
         let outcome = outcome.and_then(|()| self.said());
+        if let Some(region) = self.launch.region() {
+            region.note_run(gate::is_brief(self.begun.elapsed()));
+        }
         let signal = Arc::clone(self.launch.signal());
         drop(self);
         signal.complete(outcome);
@@ -436,7 +467,11 @@ impl Watch {
         } else {
             return None;
         };
-        self.stopping = Some((reason, now + DRAIN));
+        let patience = match reason {
+            StopReason::Requested => DRAIN,
+            StopReason::Budget | StopReason::Deadline => UNATTENDED,
+        };
+        self.stopping = Some((reason, now + patience));
         Some(Act::Stop)
     }
 }
@@ -503,8 +538,10 @@ mod tests {
         assert_eq!(watch.told(), None);
         assert_eq!(watch.look(now + DRAIN, || false), Some(Act::Stop));
         assert_eq!(watch.told(), Some(StopReason::Deadline));
-        assert_eq!(watch.look(now + DRAIN * 3 / 2, || true), None);
-        assert_eq!(watch.look(now + 2 * DRAIN, || true), Some(DEADLINE));
+        let late = now + DRAIN + UNATTENDED;
+        assert_eq!(watch.look(now + 2 * DRAIN, || true), None);
+        assert_eq!(watch.look(late - DRAIN / 2, || true), None);
+        assert_eq!(watch.look(late, || true), Some(DEADLINE));
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod device;
 mod error;
 mod exact;
 mod flight;
+mod gate;
 mod jit;
 mod lines;
 mod linker;

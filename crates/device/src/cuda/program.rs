@@ -86,11 +86,13 @@ impl Loaded {
             jit::refusal(failure, &log)
         };
         let mut logs = Logs::new();
+        let loading;
         let binary = match compilers {
             None => {
                 let text = CString::new(text).map_err(|_| Error::Compile {
                     log: "the text holds a NUL".into(),
                 })?;
+                loading = core.gate.close();
                 Binary::load(&core.context, Code::Text(&text), &mut logs)
             }
             Some(compilers) => {
@@ -107,6 +109,7 @@ impl Loaded {
                         refusal(failure, log).unwrap_or_else(|| failure.into())
                     }
                 })?;
+                loading = core.gate.close();
                 Binary::load(&core.context, Code::Cubin(&compiled), &mut logs)
             }
         };
@@ -119,9 +122,9 @@ impl Loaded {
         let entries = program.entries().iter();
         let entries =
             entries.map(|signature| Entry::ready(core, &image, signature, lines).map(Arc::new));
-        Ok(Self {
-            entries: entries.collect::<Result<_, _>>()?,
-        })
+        let entries = entries.collect::<Result<_, _>>();
+        drop(loading);
+        entries.map(|entries| Self { entries })
     }
 }
 
@@ -297,6 +300,7 @@ impl Named {
         let (name, line) = (&of.signature.entry, of.signature.line);
         let bytes = stack::checked(bytes, name, line, depth)?;
         if bytes > text.local_bytes {
+            let _loading = core.gate.close();
             core.context.reserve_local(bytes)?;
         }
         Ok(Self {
