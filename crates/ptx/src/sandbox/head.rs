@@ -281,7 +281,7 @@ impl Emitter<'_, '_> {
             ("b32", "%wlb", used.local),
             ("b64", "%wpb", self.param_base.is_some()),
             ("b32", "%wxsite", used.reports),
-            ("b64", "%wxaddr", used.reports),
+            ("b32", "%wxaddr", used.reports),
             ("b64", "%wxzero", self.has_wide_registers()),
         ];
         for (ty, name, _) in by_use.into_iter().filter(|(.., is_used)| *is_used) {
@@ -438,7 +438,7 @@ impl Emitter<'_, '_> {
         }
         if self.used.reports {
             put_in!(self.body, "mov.u32 %wxsite, {NO_SITE};");
-            put_in!(self.body, "mov.u64 %wxaddr, 0;");
+            put_in!(self.body, "mov.u32 %wxaddr, 0;");
         }
         let reads_carry = |step: &Step<'_>| matches!(step, Step::Instruction(instruction) if READ_CARRY.contains(&instruction.opcode));
         if self.code.statements.iter().any(reads_carry) {

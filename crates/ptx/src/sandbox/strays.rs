@@ -123,7 +123,7 @@ impl<'m> Emitter<'_, 'm> {
         let site = self.site(kind, instruction.at.line, group.align);
         self.used.strays = true;
         put_in!(self.body, "@%wxp{flag} mov.u32 %wxsite, {site};");
-        put_in!(self.body, "@%wxp{flag} cvt.u64.u32 %wxaddr, %wx{word};");
+        put_in!(self.body, "@%wxp{flag} mov.b32 %wxaddr, %wx{word};");
     }
 
     /// A word with how far behind the first byte of the guest's memory a group's last byte is. What is carved from the top of the window comes

@@ -70,7 +70,9 @@ impl Emitter<'_, '_> {
         put_in!(self.body, "setp.ne.u32 %wxp{flag}, %wx{state}, 0;");
         put_in!(self.body, "@%wxp{flag} exit;");
         put_in!(self.body, "st.global.u32 [%wctl+20], %wxsite;");
-        put_in!(self.body, "st.global.u64 [%wctl+24], %wxaddr;");
+        let address = self.used.double();
+        put_in!(self.body, "cvt.u64.u32 %wxd{address}, %wxaddr;");
+        put_in!(self.body, "st.global.u64 [%wctl+24], %wxd{address};");
         for (register, at) in [("ctaid", 32), ("tid", 44)] {
             for (axis, more) in [("x", 0), ("y", 4), ("z", 8)] {
                 let word = self.used.word();
