@@ -390,6 +390,27 @@ setp.lt.u32 %p, %i, 4;
 @%p bra LOOP;
 ret;
 }
+.visible .entry guarded(.param .u64 at)
+{
+.reg .b64 %a, %b; .reg .b32 %v, %t, %i; .reg .pred %p, %q;
+ld.param.u64 %a, [at];
+mov.u32 %t, %tid.x;
+setp.ne.u32 %p, %t, 0;
+mul.wide.u32 %b, %t, 4;
+add.u64 %b, %b, %a;
+@%p ld.global.u32 %v, [%b];
+mov.u32 %i, 0;
+LOOP:
+@%p ld.global.u32 %v, [%b+8];
+@%p ld.global.u32 %v, [%b+16];
+add.u32 %i, %i, 1;
+setp.lt.u32 %q, %i, 4;
+@%q bra LOOP;
+@!%p bra END;
+ld.global.u32 %v, [%b+64];
+END:
+ret;
+}
 ";
 
 /// What a trapping kernel says of an access: its kind, and the address where one access has a line to itself.
@@ -428,6 +449,10 @@ fn what_is_not_the_guests_of_its_window_is_reported() {
             (64 | 1 << 40, None),
         ] {
             assert_eq!(stray(&bench, "once", at), want, "{form:?} {at:#x}");
+        }
+        // What is askew or outside is not reported where nothing reaches it.
+        for at in [0, 2, end, end + 2] {
+            assert_eq!(stray(&bench, "guarded", at), None, "{form:?} {at:#x}");
         }
         for (at, is_inside) in [(0, true), (end - 64, true), (end - 48, false), (4, false)] {
             let found = stray(&bench, "again", at);

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::access::{Way, Ways, Where, spelled};
+use super::aligned::Aligned;
 use super::blocks::Blocks;
 use super::calls::{self, Calls, Graph};
 use super::flow;
@@ -67,6 +68,8 @@ pub(super) struct Emitter<'p, 'm> {
     pub(super) ahead: [Text; 3],
     /// Whether a label of the guest's was written.
     pub(super) has_label: bool,
+    /// What addresses are multiples of, where strays are told.
+    pub(super) aligned: Option<Aligned>,
     /// What the checks of this stretch have in common, where they have.
     pub(super) joined: Option<Joined>,
     /// By stretch: whether its checks are joined.
@@ -130,6 +133,8 @@ impl<'p, 'm> Emitter<'p, 'm> {
             heads: vec![None; code.labels.len()],
             ahead: Default::default(),
             has_label: false,
+            aligned: (plan.options.level == Level::Trapping)
+                .then(|| Aligned::of(plan.program, code)),
             joined: None,
             is_joined: Vec::new(),
             tails: Tails::default(),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::ops::Range;
 
+use super::aligned::{self, Pointer};
 use super::blocks::Shared;
 use super::control::START;
 use super::emit::{Emitter, zero};
@@ -35,6 +36,8 @@ pub(super) struct Used {
     /// Whether what is the guest's of the window is asked for.
     pub(super) span: bool,
     pub(super) strays: bool,
+    /// Pointers that decide whether accesses are aligned, and to what.
+    pub(super) pointers: Vec<(Pointer, u32)>,
     /// How far behind an address an access ends that is checked.
     pub(super) reaches: BTreeSet<u32>,
     /// Alignments for which there is a mask; alignments are powers of two, so a sum of them is a set.
@@ -260,7 +263,11 @@ impl Emitter<'_, '_> {
                 "%wfirst",
                 is_entry && (!used.reaches.is_empty() || calls),
             ),
-            ("b32", "%wspan", is_entry && (used.span || calls)),
+            (
+                "b32",
+                "%wspan",
+                is_entry && (used.span || !used.pointers.is_empty() || calls),
+            ),
             ("b32", "%wlocal", is_entry && calls),
             ("b32", "%wdepth", is_entry && (calls || used.depth)),
             ("b32", "%wnext", calls),
@@ -289,6 +296,10 @@ impl Emitter<'_, '_> {
         }
         let reaches = used.reaches.iter().map(|last| format!("%wxe{last}"));
         names.entry("b32").or_default().extend(reaches);
+        for index in 0..used.pointers.len() {
+            let (askew, span) = aligned::names(index);
+            names.entry("b32").or_default().extend([askew, span]);
+        }
         let mut masks: Vec<_> = alignments(used.masks)
             .map(|align| format!("%wm{align}"))
             .collect();
@@ -371,7 +382,12 @@ impl Emitter<'_, '_> {
                     "wc_first",
                     !self.used.reaches.is_empty() || calls,
                 ),
-                ("u32", "%wspan", "wc_span", self.used.span || calls),
+                (
+                    "u32",
+                    "%wspan",
+                    "wc_span",
+                    self.used.span || !self.used.pointers.is_empty() || calls,
+                ),
             ];
             for (ty, register, parameter, is_used) in loads {
                 if is_used {
@@ -423,6 +439,14 @@ impl Emitter<'_, '_> {
         }
         if calls {
             put_in!(self.body, "add.u32 %wnext, %wdepth, 1;");
+        }
+        for (index, ((id, offset), align)) in self.used.pointers.clone().into_iter().enumerate() {
+            let (askew, span) = aligned::names(index);
+            let (address, flag) = (at_offset(&self.parameter(id), offset), self.used.flag());
+            put_in!(self.body, "ld.param.u32 {askew}, {address};");
+            put_in!(self.body, "and.b32 {askew}, {askew}, {};", align - 1);
+            put_in!(self.body, "setp.eq.u32 %wxp{flag}, {askew}, 0;");
+            put_in!(self.body, "selp.b32 {span}, %wspan, 0, %wxp{flag};");
         }
         for last in &self.used.reaches {
             put_in!(self.body, "sub.u32 %wxe{last}, {last}, %wfirst;");

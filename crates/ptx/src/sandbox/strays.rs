@@ -1,6 +1,7 @@
 //! Reports of accesses outside memory: a check beside each confined address, which nothing of confinement depends on.
 
 use super::access::{Group, Origin, Way, Where};
+use super::aligned::{self, Askew, Pointer};
 use super::blocks::Shared;
 use super::emit::Emitter;
 use super::names::{Guard, Instruction, Step, Value};
@@ -19,6 +20,8 @@ pub(super) struct Joined {
     farthest: Option<u32>,
     /// By what they have to be multiples of: the word with the bits of all addresses.
     low: [Option<u32>; 6],
+    /// Pointers with which they are askew, up to a number.
+    pointers: [Option<usize>; 4],
 }
 
 /// How words are joined.
@@ -36,6 +39,7 @@ impl Joined {
             flag: None,
             farthest: None,
             low: [None; 6],
+            pointers: [None; 4],
         }
     }
 }
@@ -93,14 +97,22 @@ impl<'m> Emitter<'_, 'm> {
         (and, also): (&str, String),
     ) {
         let flag = self.used.flag();
+        let askew = self.askew(group);
         if kind == SiteKind::GlobalAccess {
             let reached = self.reached(group, word);
             self.used.span = true;
+            let span = match askew {
+                Askew::With(pointer) => {
+                    let index = self.pointer(pointer, group.align);
+                    aligned::names(index).1
+                }
+                Askew::Never | Askew::Perhaps => "%wspan".to_owned(),
+            };
             put_in!(
                 self.body,
-                "setp.gt{and}.u32 %wxp{flag}, %wx{reached}, %wspan{also};"
+                "setp.gt{and}.u32 %wxp{flag}, %wx{reached}, {span}{also};"
             );
-            if group.align > 1 {
+            if askew == Askew::Perhaps {
                 let (bits, askew) = (self.used.word(), self.used.flag());
                 put_in!(
                     self.body,
@@ -114,7 +126,7 @@ impl<'m> Emitter<'_, 'm> {
                 put_in!(self.body, "or.pred %wxp{flag}, %wxp{flag}, %wxp{askew};");
             }
         } else {
-            let (comparison, word, limit) = self.strays_in_block(group, word);
+            let (comparison, word, limit) = self.strays_in_block(group, askew, word);
             put_in!(
                 self.body,
                 "setp.{comparison}{and}.u32 %wxp{flag}, %wx{word}, {limit}{also};"
@@ -136,11 +148,41 @@ impl<'m> Emitter<'_, 'm> {
         reached
     }
 
+    /// Whether a group can be askew.
+    fn askew(&self, group: &Group) -> Askew {
+        match &self.aligned {
+            _ if group.align == 1 => Askew::Never,
+            Some(aligned) => aligned.askew(group),
+            None => Askew::Perhaps,
+        }
+    }
+
+    /// The number of a pointer that has to be a multiple of something.
+    fn pointer(&mut self, pointer: Pointer, align: u32) -> usize {
+        let pointers = &mut self.used.pointers;
+        let known = pointers.iter().position(|it| *it == (pointer, align));
+        known.unwrap_or_else(|| {
+            pointers.push((pointer, align));
+            pointers.len() - 1
+        })
+    }
+
     /// Takes one more group into the checks of its stretch.
     fn join(&mut self, mut joined: Joined, group: &Group, word: u32) -> Joined {
-        if group.align > 1 {
-            let sum = &mut joined.low[align_bit(group.align)];
-            self.take_in(sum, word, Join::Bits, group.guard);
+        let room = joined.pointers.iter().position(Option::is_none);
+        match (self.askew(group), room) {
+            (Askew::Never, _) => {}
+            // Under a guard the pointer may be askew and nothing wrong.
+            (Askew::With(pointer), Some(room)) if group.guard.is_none() => {
+                let index = Some(self.pointer(pointer, group.align));
+                if !joined.pointers.contains(&index) {
+                    joined.pointers[room] = index;
+                }
+            }
+            _ => {
+                let sum = &mut joined.low[align_bit(group.align)];
+                self.take_in(sum, word, Join::Bits, group.guard);
+            }
         }
         if group.space == Where::Global {
             let reached = self.reached(group, word);
@@ -266,6 +308,15 @@ impl<'m> Emitter<'_, 'm> {
             );
             bits = Some(sought);
         }
+        for index in joined.pointers.into_iter().flatten() {
+            let (askew, _) = aligned::names(index);
+            let sought = self.used.word();
+            match bits {
+                Some(bits) => put_in!(self.body, "or.b32 %wx{sought}, %wx{bits}, {askew};"),
+                None => put_in!(self.body, "mov.b32 %wx{sought}, {askew};"),
+            }
+            bits = Some(sought);
+        }
         let mut flag = joined.flag;
         let conditions = [(bits, "ne", "0"), (joined.farthest, "gt", "%wspan")];
         for (word, comparison, limit) in conditions {
@@ -292,8 +343,16 @@ impl<'m> Emitter<'_, 'm> {
 
     /// How a word is compared with what to see that a group is outside its block, or askew: low bits that should be zero are turned to the top, where
     /// they make the offset too large.
-    fn strays_in_block(&mut self, group: &Group, mut word: u32) -> (&'static str, u32, String) {
-        let shift = group.align.trailing_zeros();
+    fn strays_in_block(
+        &mut self,
+        group: &Group,
+        askew: Askew,
+        mut word: u32,
+    ) -> (&'static str, u32, String) {
+        let shift = match askew {
+            Askew::Never => 0,
+            Askew::With(_) | Askew::Perhaps => group.align.trailing_zeros(),
+        };
         if shift > 0 {
             let turned = self.used.word();
             put_in!(
