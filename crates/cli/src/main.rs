@@ -2,6 +2,7 @@
 //! its name.
 
 mod check;
+mod completions;
 mod device_choice;
 mod devices;
 mod json;
@@ -33,6 +34,7 @@ Examples:
   wasi-cuda check kernel.ptx           what a kernel takes, and whether it is in order
   wasi-cuda launch kernel.ptx ...      run a kernel by itself, see `wasi-cuda launch --help`
   wasi-cuda devices                    what there is to run kernels on
+  wasi-cuda completions bash           what a shell needs to complete this command line
 
 Exit codes:
   run        the guest's own (0 to 125), or 124 or 126: see `wasi-cuda run --help`
@@ -44,9 +46,9 @@ Results go to stdout, everything else to stderr.";
 
 /// Run WebAssembly guests that launch CUDA kernels, with or without a GPU.
 ///
-/// A guest is a WASI program (WebAssembly module, preview 1) that hands PTX, the assembly language of CUDA,
-/// to imports of module `wasi_cuda` and launches it on its own memory. Where there is no GPU, the CPU device
-/// runs the same kernels.
+/// A guest is a WASI program, a WebAssembly module (preview 1) or component (preview 2), that hands PTX, the assembly language
+/// of CUDA, to the imports that this host gives it, and launches its kernels: a module on its own memory, a component on
+/// device buffers. Where there is no GPU, the CPU device runs the same kernels.
 #[derive(Debug, Parser)]
 #[command(name = "wasi-cuda", version, after_help = HELP)]
 struct Cli {
@@ -60,6 +62,7 @@ enum Command {
     Check(check::Args),
     Launch(launch::Args),
     Devices(devices::Args),
+    Completions(completions::Args),
 }
 
 fn main() -> ExitCode {
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Launch(args) => launch::run(&args),
         Command::Devices(args) => devices::run(&args),
+        Command::Completions(args) => completions::run(&args),
     };
     let code = outcome.unwrap_or_else(|error| {
         say(format_args!("{error:#}"));

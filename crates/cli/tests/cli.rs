@@ -11,7 +11,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use command::{Ended, file, fixture, run, wasi_cuda};
@@ -473,6 +473,54 @@ fn devices_has_a_line_for_the_cpu_and_one_for_cuda() {
     let lines: Vec<&str> = ended.stdout.lines().collect();
     assert!(lines[0].starts_with("cpu: ") && lines[0].contains("compute capability"));
     assert!(lines[1].starts_with("cuda"), "{lines:?}");
+}
+
+#[test]
+fn completions_know_every_subcommand_and_its_flags() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let mut ended = run(&["completions", shell]).with(0);
+        assert_eq!(ended.stderr, "");
+        for word in [
+            "run",
+            "check",
+            "launch",
+            "devices",
+            "completions",
+            "max-memory",
+        ] {
+            ended = ended.printing(word);
+        }
+    }
+    run(&["completions", "ash"]).with(126).saying("'ash'");
+}
+
+/// What bash offers for the last word of a command line, once it has read what is printed for it.
+fn completed_by_bash(words: &[&str]) -> String {
+    let script = run(&["completions", "bash"]).with(0).stdout;
+    let ask = r#"
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+        registered=$(complete -p "$1") && registered=${registered##* -F }
+        "${registered%% *}" "$1" "${@: -1}" "${@: -2:1}"
+        echo "${COMPREPLY[*]}""#;
+    let shell = Command::new("bash")
+        .args(["-c", &format!("{script}{ask}"), "bash"])
+        .args(words)
+        .output();
+    let ended = Ended::from(shell.unwrap()).with(0);
+    assert_eq!(ended.stderr, "");
+    ended.stdout.trim_end().to_owned()
+}
+
+/// Flags of subcommands too, although the binary's name has a hyphen: <https://github.com/clap-rs/clap/issues/6421>.
+#[test]
+fn bash_completes_subcommands_flags_and_values() {
+    for (words, completed) in [
+        (&["wasi-cuda", "la"][..], "launch"),
+        (&["wasi-cuda", "run", "--max"], "--max-memory"),
+        (&["wasi-cuda", "run", "--device", "cu"], "cuda"),
+    ] {
+        assert_eq!(completed_by_bash(words), completed, "{words:?}");
+    }
 }
 
 #[test]
