@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::harness::{Folder, Program, Setup, run_program};
+use crate::harness::{Capability, Folder, Program, Setup, run_program};
 
 macro_rules! guest {
     ($name:literal) => {
@@ -15,11 +15,12 @@ const IMAGE_FILTER: &[u8] = guest!("image_filter");
 const MANDELBROT: &[u8] = guest!("mandelbrot");
 const MATMUL: &[u8] = guest!("matmul");
 const NBODY: &[u8] = guest!("nbody");
+const SAXPY: &[u8] = include_bytes!("../../fixtures/components/saxpy.wasm");
 const SHA256: &[u8] = guest!("sha256");
 const SOFTMAX: &[u8] = guest!("softmax");
 const VECTOR_ADD: &[u8] = include_bytes!("../../fixtures/guests/vector_add.wat");
 
-/// Each program with arguments that it can work with.
+/// Each module with arguments that it can work with.
 const PROGRAMS: &[(&str, &[u8], &[&str])] = &[
     ("image_filter", IMAGE_FILTER, &["in.ppm", "out.pgm"]),
     ("mandelbrot", MANDELBROT, &[]),
@@ -168,6 +169,28 @@ pub(crate) fn nbody_keeps_energy(setup: &Setup) {
     assert_eq!(progress.last(), Some(&last));
 }
 
+pub(crate) fn saxpy_is_right_by_value_and_in_buffers(setup: &Setup) {
+    // Whole blocks, one that is not full, and a single float. `y` is 1 at first and grows by twice (i mod 1024) a launch.
+    for (count, launches, last) in [
+        ("1024", "3", "y[1023] = 6139"),
+        ("4000", "2", "y[3999] = 3709"),
+        ("1", "5", "y[0] = 1"),
+    ] {
+        let printed = run_program(setup, &Program::new(SAXPY, &[count, launches])).well();
+        let lines: Vec<&str> = printed.lines().collect();
+        let [device, by_value, in_buffers, verdict] = lines[..] else {
+            panic!("{printed}")
+        };
+        assert_eq!(device, device_line(setup));
+        for (line, how) in [(by_value, "by value: "), (in_buffers, "in buffers: ")] {
+            assert!(line.starts_with(how), "{line}");
+            assert!(line.ends_with("s a launch"), "{line}");
+        }
+        let sums = format!("ok: {count} floats, {launches} launches, {last}");
+        assert_eq!(verdict, sums);
+    }
+}
+
 pub(crate) fn sha256_is_bit_exact(setup: &Setup) {
     // `abc` and `bits_448` are examples of FIPS 180-4, the others what `sha256sum` prints; 55 and 56 bytes lie where padding
     // begins another block.
@@ -252,6 +275,7 @@ on_cpu!(
     mandelbrot_draws_its_picture,
     matmul_is_right,
     nbody_keeps_energy,
+    saxpy_is_right_by_value_and_in_buffers,
     sha256_is_bit_exact,
     softmax_makes_shares,
     vector_add_prints_its_sums
@@ -275,12 +299,32 @@ fn without_a_device_every_guest_says_so() {
     }
 }
 
+/// A component prints the name of a code, as its interface has no numbers.
+#[test]
+fn without_a_device_or_the_right_to_one_a_component_says_so() {
+    let off = Setup {
+        capability: Capability::Off,
+        ..Setup::default()
+    };
+    for (setup, said) in [
+        (
+            Setup::no_device(),
+            "saxpy: ErrorCode::NotAvailable: no device: this instance was given none\n",
+        ),
+        (off, "saxpy: this component may not use CUDA\n"),
+    ] {
+        let ended = run_program(&setup, &Program::new(SAXPY, &[]));
+        assert_eq!((ended.code, ended.stdout.as_str()), (1, ""));
+        assert_eq!(ended.stderr, said);
+    }
+}
+
 #[test]
 fn mistakes_of_their_users_are_told_in_one_line() {
     let folder = Folder::new();
     folder.write("text.ppm", b"P3 1 1 255 0 0 0");
     folder.write("cut.ppm", b"P6 8 8 255 short");
-    let mistakes: [(&[u8], &[&str], i32, &str); 8] = [
+    let mistakes: [(&[u8], &[&str], i32, &str); 9] = [
         (IMAGE_FILTER, &[], 2, "usage: image_filter IN.ppm OUT.pgm"),
         (
             IMAGE_FILTER,
@@ -306,6 +350,12 @@ fn mistakes_of_their_users_are_told_in_one_line() {
             &["many"],
             2,
             "usage: nbody [BODIES] [STEPS], from 1 to 1048576 and to 100000",
+        ),
+        (
+            SAXPY,
+            &["8", "many"],
+            1,
+            "usage: saxpy [FLOATS] [LAUNCHES], from 1 to 4194304 and to 1000",
         ),
         (SHA256, &[], 2, "usage: sha256 FILE..."),
         (SOFTMAX, &[], 1, "softmax: no numbers on standard input"),

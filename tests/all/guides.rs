@@ -17,6 +17,7 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const GUEST_AUTHORS: &str = include_str!("../../docs/guide/guest-authors.md");
 const FROM_CUDA_C: &str = include_str!("../../docs/guide/from-cuda-c.md");
 const EXAMPLES: &str = include_str!("../../fixtures/guests/README.md");
+const COMPONENTS: &str = include_str!("../../fixtures/components/README.md");
 const SAXPY: &str = include_str!("../../fixtures/corpus/cuda/saxpy.sm_80.ptx");
 
 /// The contents of the fenced blocks of one language, in their order.
@@ -75,11 +76,12 @@ fn follow(line: &str, folder: &Folder) -> String {
 #[test]
 fn commands_for_the_examples_work() {
     let folder = clone();
-    let lines: Vec<&str> = blocks(EXAMPLES, "sh")
-        .into_iter()
+    let lines: Vec<&str> = [EXAMPLES, COMPONENTS]
+        .iter()
+        .flat_map(|page| blocks(page, "sh"))
         .flat_map(str::lines)
         .collect();
-    assert!(lines.len() > 8, "{lines:?}");
+    assert!(lines.len() > 11, "{lines:?}");
     for line in lines {
         follow(line, &folder);
     }
@@ -95,7 +97,7 @@ fn guests_of_the_front_page_run() {
         .filter_map(|line| line.strip_prefix("cargo run -- run "))
         .map(|line| format!("wasi-cuda run {}", line.split('#').next().unwrap().trim()))
         .collect();
-    assert_eq!(runs.len(), 5, "{runs:?}");
+    assert_eq!(runs.len(), 6, "{runs:?}");
     for run in runs {
         follow(&run, &folder);
     }
@@ -117,6 +119,16 @@ fn the_program_in_rust_is_the_one_that_is_compiled() {
     // The crate's own page is a doctest of the crate.
     let page = include_str!("../../crates/guest/README.md");
     assert_eq!(blocks(GUEST_AUTHORS, "rust"), blocks(page, "rust,no_run"));
+}
+
+#[test]
+fn what_the_guide_shows_of_a_component_is_in_one_that_runs() {
+    let program = include_str!("../../fixtures/components/saxpy/main.rs");
+    let shown = blocks(GUEST_AUTHORS, "rust,component");
+    assert_eq!(shown.len(), 3);
+    for block in shown {
+        assert!(program.contains(block), "{block}");
+    }
 }
 
 /// Fails as the guide says, for these reasons in this order.

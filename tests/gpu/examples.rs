@@ -17,6 +17,7 @@ cases!(
     mandelbrot_draws_its_picture,
     matmul_is_right,
     nbody_keeps_energy,
+    saxpy_is_right_by_value_and_in_buffers,
     sha256_is_bit_exact,
     softmax_makes_shares
 );

@@ -5,10 +5,13 @@ use std::path::Path;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use host::{HasWasiCuda, WasiCudaContext};
-use wasmtime::{Engine, Linker, Module, Store};
+use wasmtime::component::{self, Component};
+use wasmtime::{Config, Engine, Linker, Module, Store};
 use wasmtime_wasi::p1::{self, WasiP1Ctx};
+use wasmtime_wasi::p2;
+use wasmtime_wasi::p2::bindings::Command;
 use wasmtime_wasi::p2::pipe::{MemoryInputPipe, MemoryOutputPipe};
-use wasmtime_wasi::{FsPerms, I32Exit, WasiCtxBuilder};
+use wasmtime_wasi::{FsPerms, I32Exit, WasiCtxBuilder, WasiCtxView, WasiView};
 
 use super::{Backing, LinearMemory, Setup, block_on};
 
@@ -18,7 +21,7 @@ const OUTPUT_BYTES: usize = 1 << 20;
 /// A program and what it is given.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Program<'a> {
-    /// WebAssembly, as binary or text.
+    /// A module as binary or text, or a component as binary.
     pub(crate) code: &'a [u8],
     pub(crate) args: &'a [&'a str],
     pub(crate) stdin: &'a str,
@@ -65,9 +68,15 @@ impl HasWasiCuda for State {
     }
 }
 
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        self.wasi.ctx()
+    }
+}
+
 /// Runs a program on the device of `setup`. A trap of the program fails the test.
 pub(crate) fn run_program(setup: &Setup, program: &Program<'_>) -> Ended {
-    let (engine, module) = compiled(setup, program.code);
+    let (engine, code) = compiled(setup, program.code);
     let (stdout, stderr) = (
         MemoryOutputPipe::new(OUTPUT_BYTES),
         MemoryOutputPipe::new(OUTPUT_BYTES),
@@ -83,7 +92,14 @@ pub(crate) fn run_program(setup: &Setup, program: &Program<'_>) -> Ended {
         wasi: wasi.build_p1(),
         cuda: setup.context(),
     };
-    let code = block_on(start(&engine, &module, Store::new(&engine, state)));
+    let store = Store::new(&engine, state);
+    let ended = block_on(async {
+        match &code {
+            Code::Component(component) => start_component(component, store).await,
+            Code::Module(module) => start(module, store).await,
+        }
+    });
+    let code = exit_code(ended);
     let text = |pipe: MemoryOutputPipe| String::from_utf8(pipe.contents().to_vec()).unwrap();
     Ended {
         code,
@@ -92,15 +108,28 @@ pub(crate) fn run_program(setup: &Setup, program: &Program<'_>) -> Ended {
     }
 }
 
+/// A program in the form that an engine runs.
+#[derive(Clone)]
+enum Code {
+    Component(Component),
+    Module(Module),
+}
+
 /// A program compiled for a setup; for the device that tests share, once in a process.
-fn compiled(setup: &Setup, code: &[u8]) -> (Engine, Module) {
-    type Compiled = HashMap<(LinearMemory, Vec<u8>), (Engine, Module)>;
+fn compiled(setup: &Setup, code: &[u8]) -> (Engine, Code) {
+    type Compiled = HashMap<(LinearMemory, Vec<u8>), (Engine, Code)>;
     static COMPILED: LazyLock<Mutex<Compiled>> = LazyLock::new(Mutex::default);
 
     let compile = || {
+        if code.starts_with(b"\0asm\x0d\0\x01\0") {
+            // Kernels of components run on buffers, so that their memory is any engine's.
+            let engine = Engine::new(&Config::new()).unwrap();
+            let component = Component::new(&engine, code).unwrap();
+            return (engine, Code::Component(component));
+        }
         let engine = setup.engine();
         let module = Module::new(&engine, code).unwrap();
-        (engine, module)
+        (engine, Code::Module(module))
     };
     match setup.backing {
         Backing::Given(_) => compile(),
@@ -112,16 +141,29 @@ fn compiled(setup: &Setup, code: &[u8]) -> (Engine, Module) {
     }
 }
 
-/// The program's exit code.
-async fn start(engine: &Engine, module: &Module, mut store: Store<State>) -> i32 {
-    let mut linker = Linker::new(engine);
+async fn start(module: &Module, mut store: Store<State>) -> wasmtime::Result<()> {
+    let mut linker = Linker::new(store.engine());
     p1::add_to_linker_async(&mut linker, |state: &mut State| &mut state.wasi).unwrap();
     host::add_to_linker(&mut linker).unwrap();
     let instance = linker.instantiate_async(&mut store, module).await.unwrap();
     let start = instance
         .get_typed_func::<(), ()>(&mut store, "_start")
         .unwrap();
-    match start.call_async(&mut store, ()).await {
+    start.call_async(&mut store, ()).await
+}
+
+async fn start_component(component: &Component, mut store: Store<State>) -> wasmtime::Result<()> {
+    let mut linker = component::Linker::new(store.engine());
+    p2::add_to_linker_async(&mut linker).unwrap();
+    host::component::add_to_linker(&mut linker).unwrap();
+    let command = Command::instantiate_async(&mut store, component, &linker);
+    let command = command.await.unwrap();
+    let ended = command.wasi_cli_run().call_run(&mut store).await?;
+    ended.map_err(|()| I32Exit(1).into())
+}
+
+fn exit_code(ended: wasmtime::Result<()>) -> i32 {
+    match ended {
         Ok(()) => 0,
         Err(error) => match error.downcast_ref() {
             Some(&I32Exit(code)) => code,
