@@ -24,6 +24,7 @@ mod ops;
 mod policy;
 mod registry;
 mod telemetry;
+mod wait;
 
 pub use abi;
 pub use abi::AbiError;
