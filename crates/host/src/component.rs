@@ -2,6 +2,7 @@
 //! apart and puts answers together, and decides nothing.
 
 mod answer;
+mod blocking;
 mod copies;
 mod launch;
 
@@ -16,6 +17,8 @@ use crate::core_abi::contained;
 use crate::error::Error;
 use crate::guest_mem::{GuestMemory, GuestSlice};
 use crate::ops::{self, LoadCall};
+
+pub use blocking::add_to_linker_sync;
 
 use answer::failure;
 use bindings::wasi_cuda::cuda::api;
@@ -44,7 +47,7 @@ mod bindings {
 /// Adds the imports of package `wasi-cuda:cuda` to a linker for components.
 ///
 /// Launches, loads and copies suspend the component, so components that import them must be instantiated and called with the `async`
-/// methods of wasmtime. Any engine will do: kernels run on device buffers, never on a component's linear memory.
+/// methods of wasmtime, or linked with [`add_to_linker_sync`]. Any engine will do: kernels run on device buffers, never on a component's linear memory.
 ///
 /// # Errors
 /// If the linker already has the interface.

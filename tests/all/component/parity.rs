@@ -1,4 +1,4 @@
-//! One table of cases, told to a core module and to a component: both get the same code and the same text.
+//! One table of cases, told to a core module, to a component and to one whose imports block: all get the same code and the same text.
 
 use std::time::Duration;
 
@@ -447,6 +447,8 @@ fn a_component_is_told_what_a_core_module_is_told() {
         let core = case(&mut Core(Harness::new(&limited())));
         let component = case(&mut Rig::new(&limited()));
         assert_eq!(core, component, "{what}");
+        let blocking = case(&mut Rig::blocking(&limited()));
+        assert_eq!(core, blocking, "{what}, by a component that blocks");
         let ended = core.err().map_or(String::new(), |(code, _)| code);
         assert_eq!(ended, code, "{what}");
     }
@@ -460,8 +462,9 @@ fn a_component_without_a_device_or_the_right_to_one_is_told_what_a_core_module_i
     };
     for setup in [Setup::no_device(), off] {
         let core = Core(Harness::new(&setup)).open();
-        let component = Rig::try_new(&setup).map(drop).map_err(failure);
-        assert_eq!(core, component);
+        for started in [Rig::try_new, Rig::try_blocking] {
+            assert_eq!(core, started(&setup).map(drop).map_err(failure));
+        }
         assert_eq!(core.unwrap_err().0, "NotAvailable");
     }
 }

@@ -4,8 +4,11 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use host::WasiCudaContext;
+use host::component::{add_to_linker, add_to_linker_sync};
 use tokio::runtime::Runtime;
-use wasmtime::component::{Component, Linker};
+use wasmtime::component::{
+    Component, ComponentExportIndex, ComponentNamedList, Instance, Lift, Linker, Lower,
+};
 use wasmtime::{Config, Engine, Store};
 
 use crate::harness::{Data, Setup, Shape, assert_text_is_clean};
@@ -22,15 +25,18 @@ mod bindings {
 pub(crate) use bindings::exports::wasi_cuda::forwarder::operations::Arg;
 pub(crate) use bindings::wasi_cuda::cuda::api;
 
-use bindings::Forwarder;
-
 const FORWARDER: &[u8] = include_bytes!("../../../fixtures/components/forwarder.wasm");
+
+/// The export of the component that holds its functions.
+const OPERATIONS: &str = "wasi-cuda:forwarder/operations";
 
 /// A running component and the device that it opened.
 pub(crate) struct Rig {
-    runtime: Runtime,
+    /// What the component suspends on; without one its imports block.
+    runtime: Option<Runtime>,
     store: Store<Data>,
-    forwarder: Forwarder,
+    instance: Instance,
+    operations: ComponentExportIndex,
     device: u32,
     /// Numbers that the component gave, which texts may hold whatever they look like.
     known: HashSet<u64>,
@@ -52,6 +58,23 @@ impl Rig {
 
     /// The same, or why the component could not open its device.
     pub(crate) fn try_new(setup: &Setup) -> Answer<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        Self::started(setup, Some(runtime))
+    }
+
+    /// A component that is called without async, on imports that block.
+    pub(crate) fn blocking(setup: &Setup) -> Self {
+        Self::try_blocking(setup).unwrap()
+    }
+
+    pub(crate) fn try_blocking(setup: &Setup) -> Answer<Self> {
+        Self::started(setup, None)
+    }
+
+    fn started(setup: &Setup, runtime: Option<Runtime>) -> Answer<Self> {
         // Compiling the component takes longer than most tests.
         static COMPONENT: LazyLock<Component> = LazyLock::new(|| {
             let engine = Engine::new(&Config::new()).unwrap();
@@ -59,18 +82,26 @@ impl Rig {
         });
         let (component, engine) = (&*COMPONENT, COMPONENT.engine());
         let mut linker = Linker::new(engine);
-        host::component::add_to_linker(&mut linker).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
         let mut store = setup.store(engine);
-        let forwarder = Forwarder::instantiate_async(&mut store, component, &linker);
-        let forwarder = runtime.block_on(forwarder).unwrap();
+        let instance = match &runtime {
+            Some(runtime) => {
+                add_to_linker(&mut linker).unwrap();
+                runtime.block_on(linker.instantiate_async(&mut store, component))
+            }
+            None => {
+                add_to_linker_sync(&mut linker).unwrap();
+                linker.instantiate(&mut store, component)
+            }
+        };
+        let instance = instance.unwrap();
+        let operations = instance
+            .get_export_index(&mut store, None, OPERATIONS)
+            .unwrap();
         let mut rig = Self {
             runtime,
             store,
-            forwarder,
+            instance,
+            operations,
             device: 0,
             known: HashSet::new(),
         };
@@ -87,16 +118,36 @@ impl Rig {
     }
 }
 
-/// Calls an export, which must not trap, and looks at what it says.
-macro_rules! call {
-    ($rig:ident.$export:ident($($arg:expr),*)) => {{
-        let operations = $rig.forwarder.wasi_cuda_forwarder_operations();
-        let called = operations.$export(&mut $rig.store, $($arg),*);
-        $rig.runtime.block_on(called).expect("no operation traps")
-    }};
-}
-
 impl Rig {
+    /// Calls an export.
+    fn try_call<P, R>(&mut self, name: &str, params: P) -> wasmtime::Result<R>
+    where
+        P: ComponentNamedList + Lower + Send + Sync,
+        R: ComponentNamedList + Lift + Send + Sync + 'static,
+    {
+        let operations = Some(&self.operations);
+        let export = self
+            .instance
+            .get_export_index(&mut self.store, operations, name)
+            .unwrap();
+        let export = self
+            .instance
+            .get_typed_func::<P, R>(&mut self.store, export)?;
+        match &self.runtime {
+            Some(runtime) => runtime.block_on(export.call_async(&mut self.store, params)),
+            None => export.call(&mut self.store, params),
+        }
+    }
+
+    /// Calls an export that must not trap.
+    fn call<P, R>(&mut self, name: &str, params: P) -> R
+    where
+        P: ComponentNamedList + Lower + Send + Sync,
+        R: ComponentNamedList + Lift + Send + Sync + 'static,
+    {
+        self.try_call(name, params).expect("no operation traps")
+    }
+
     /// An answer as it is, once its text is known to be fit for a component.
     fn clean<T>(&self, answer: Answer<T>) -> Answer<T> {
         if let Err(error) = &answer {
@@ -110,17 +161,17 @@ impl Rig {
     }
 
     pub(crate) fn open(&mut self) -> Answer<u32> {
-        let answer = call!(self.call_open());
+        let (answer,) = self.call("open", ());
         self.clean(answer)
     }
 
     pub(crate) fn device_info(&mut self) -> Answer<api::DeviceInfo> {
-        let answer = call!(self.call_info_of_device(self.device));
+        let (answer,) = self.call("info-of-device", (self.device,));
         self.clean(answer)
     }
 
     pub(crate) fn load(&mut self, ptx: &[u8], entry: &str) -> Answer<u32> {
-        let answer = call!(self.call_load(self.device, ptx, entry));
+        let (answer,) = self.call("load", (self.device, ptx, entry));
         self.clean(answer)
     }
 
@@ -130,12 +181,12 @@ impl Rig {
     }
 
     pub(crate) fn find_kernel(&mut self, name: &str) -> Answer<u32> {
-        let answer = call!(self.call_find_kernel(self.device, name));
+        let (answer,) = self.call("find-kernel", (self.device, name));
         self.clean(answer)
     }
 
     pub(crate) fn kernel_info(&mut self, kernel: u32) -> Answer<api::KernelInfo> {
-        let answer = call!(self.call_info_of_kernel(kernel));
+        let (answer,) = self.call("info-of-kernel", (kernel,));
         self.clean(answer)
     }
 
@@ -145,7 +196,7 @@ impl Rig {
         shape: Shape,
         args: &[Arg],
     ) -> Answer<Vec<Vec<u8>>> {
-        let answer = call!(self.call_launch(kernel, in_wit(shape), args));
+        let (answer,) = self.call("launch", (kernel, in_wit(shape), args));
         self.clean(answer)
     }
 
@@ -155,53 +206,58 @@ impl Rig {
         shape: Shape,
         args: &[Arg],
     ) -> Answer<Vec<Vec<u8>>> {
-        let answer = call!(self.call_launch_cooperative(kernel, in_wit(shape), args));
+        let (answer,) = self.call("launch-cooperative", (kernel, in_wit(shape), args));
         self.clean(answer)
     }
 
     pub(crate) fn symbol(&mut self, kernel: u32, name: &str) -> Answer<u32> {
-        let answer = call!(self.call_symbol(kernel, name));
+        let (answer,) = self.call("symbol", (kernel, name));
         self.clean(answer)
     }
 
     pub(crate) fn alloc(&mut self, bytes: u64) -> Answer<u32> {
-        let answer = call!(self.call_alloc(self.device, bytes));
+        let (answer,) = self.call("alloc", (self.device, bytes));
         self.clean(answer)
     }
 
     pub(crate) fn write(&mut self, buffer: u32, offset: u64, data: &[u8]) -> Answer<()> {
         self.known.insert(offset);
-        let answer = call!(self.call_write(buffer, offset, data));
+        let (answer,) = self.call("write", (buffer, offset, data));
         self.clean(answer)
     }
 
     pub(crate) fn read(&mut self, buffer: u32, offset: u64, len: u32) -> Answer<Vec<u8>> {
         self.known.insert(offset);
-        let answer = call!(self.call_read(buffer, offset, len));
+        let (answer,) = self.call("read", (buffer, offset, len));
         self.clean(answer)
     }
 
     pub(crate) fn size(&mut self, buffer: u32) -> u64 {
-        call!(self.call_size(buffer))
+        let (size,) = self.call("size", (buffer,));
+        size
     }
 
     pub(crate) fn drop_device(&mut self) {
-        call!(self.call_drop_device(self.device));
+        self.call("drop-device", (self.device,))
     }
 
     pub(crate) fn drop_kernel(&mut self, kernel: u32) {
-        call!(self.call_drop_kernel(kernel));
+        self.call("drop-kernel", (kernel,))
     }
 
     pub(crate) fn drop_buffer(&mut self, buffer: u32) {
-        call!(self.call_drop_buffer(buffer));
+        self.call("drop-buffer", (buffer,))
     }
 
     /// Drops a handle that the component may not have, which the engine itself refuses.
     pub(crate) fn try_drop_kernel(&mut self, kernel: u32) -> wasmtime::Result<()> {
-        let operations = self.forwarder.wasi_cuda_forwarder_operations();
-        let dropped = operations.call_drop_kernel(&mut self.store, kernel);
-        self.runtime.block_on(dropped)
+        self.try_call("drop-kernel", (kernel,))
+    }
+
+    /// A load whose import may not wait, which traps.
+    pub(crate) fn try_load(&mut self, ptx: &str, entry: &str) -> wasmtime::Result<Answer<u32>> {
+        let (answer,) = self.try_call("load", (self.device, ptx.as_bytes(), entry))?;
+        Ok(answer)
     }
 }
 
