@@ -17,12 +17,12 @@ use crate::{KERNEL_IS_WRONG, print, say};
 const HELP: &str = "\
 Examples:
   wasi-cuda check kernel.ptx
-  wasi-cuda check --isolation trapping kernel.ptx
+  wasi-cuda check --isolation confined kernel.ptx      whether a guest may bring it to a GPU
   nvcc -ptx -o - kernel.cu | wasi-cuda check --entry vecadd -
 
 Exit codes:
   0          the kernels are in order
-  1          they are not, or there is none of the name given
+  1          they are not, --isolation refuses them, or there is none of the name given
   126        the file could not be read, or the command line is wrong";
 
 /// Check the kernels of a PTX file without running them.
@@ -36,7 +36,7 @@ Exit codes:
 pub(crate) struct Args {
     /// The PTX text, such as `nvcc -ptx` writes; `-` reads it from stdin.
     kernel: PathBuf,
-    /// Also confine the text as for a GPU at this level, and say what that makes of it or why it is refused.
+    /// Also rewrite the text as for a guest's kernel on a GPU at this level, and say what that makes of it or why it is refused.
     #[arg(long, value_enum, value_name = "LEVEL")]
     isolation: Option<IsolationChoice>,
     /// Print this kernel only.

@@ -9,9 +9,9 @@ use host::Isolation;
 /// What becomes of a kernel's access outside the guest's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum IsolationChoice {
-    /// It lands somewhere in the guest's own memory.
+    /// An access outside the kernel's memory lands somewhere inside it.
     Confined,
-    /// It is reported, and the launch fails.
+    /// An access outside the kernel's memory is reported, and the launch fails.
     Trapping,
 }
 

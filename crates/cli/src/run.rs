@@ -60,8 +60,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse::variable)]
     env: Vec<Variable>,
 
-    /// Most memory of the guest, from 64K to 4G; `memory.grow` past it answers -1. Device buffers of
-    /// a module share the same room, rounded up to a power of two.
+    /// Most memory of the guest, from 64K to 4G; `memory.grow` past it answers -1. A module's device buffers share the same
+    /// room, rounded up to a power of two; a component's have room of their own.
     #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = parse::memory_bytes)]
     max_memory: u64,
 
@@ -74,7 +74,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "LEVEL")]
     isolation: Option<IsolationChoice>,
 
-    /// Let Prometheus read what is counted, at http://ADDR/metrics. A port alone is open to this machine only; 0 takes
+    /// Let Prometheus read what is counted, at http://ADDRESS:PORT/metrics. A port alone is open to this machine only; 0 takes
     /// any that is free. The address is said on stderr.
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = metrics::address)]
     metrics: Option<SocketAddr>,

@@ -42,7 +42,8 @@ pub(crate) enum Source {
 /// `KIND:…` as the help says.
 pub(crate) fn argument(text: &str) -> Result<Argument, String> {
     let (kind, rest) = text.split_once(':').ok_or_else(|| {
-        format!("expected in:, out:, inout:, bytes: or a type ({NAMES}) and its value")
+        let types = NAMES.trim_end();
+        format!("expected in:, out:, inout:, bytes: or a type ({types}) and its value")
     })?;
     match kind {
         "in" => Ok(Argument::In(match values(rest)? {
@@ -237,7 +238,7 @@ mod tests {
     fn what_is_no_argument_is_refused_with_what_was_expected() {
         for (text, expected) in [
             ("", "expected in:, out:"),
-            ("5", "expected in:, out:"),
+            ("5", "u32 u64) and its value"),
             ("f16:1", "`f16` is none of the types f32 f64"),
             ("u32:-1", "`-1` is no u32"),
             ("in:", "the name of a file"),
