@@ -15,6 +15,7 @@ devices     60  ./wasi-cuda devices
 vector_add  60  ./wasi-cuda run --device cuda fixtures/guests/vector_add.wat
 matmul      60  ./wasi-cuda run --device cuda fixtures/guests/matmul.wasm 2048
 nbody       60  ./wasi-cuda run --device cuda fixtures/guests/nbody.wasm 65536 20
+saxpy       60  ./wasi-cuda run --device cuda fixtures/components/saxpy.wasm 1000000 100
 kernels    450  ./kernels --test-threads 1 cuda
 gpu        500  ./gpu gpu:: --skip gpu::hostile_
 hostile    400  ./gpu gpu::hostile_
@@ -37,9 +38,10 @@ pack() {
         cp "$(sed -n 's/.*"name":"'"$name"'".*"executable":"\([^"]*\)".*/\1/p' <<<"$built" | tail -1)" "$to/$name"
         strip "$to/$name"
     done
-    mkdir -p "$to/fixtures/corpus" "$to/fixtures/guests"
+    mkdir -p "$to/fixtures/corpus" "$to/fixtures/guests" "$to/fixtures/components"
     cp -r fixtures/kernels "$to/fixtures/"
     cp fixtures/guests/*.wa{t,sm} "$to/fixtures/guests/"
+    cp fixtures/components/saxpy.wasm "$to/fixtures/components/"
     for folder in clang cuda rust triton; do
         mkdir -p "$to/fixtures/corpus/$folder"
         cp fixtures/corpus/"$folder"/*.ptx "$to/fixtures/corpus/$folder/"
