@@ -27,7 +27,6 @@ mod table;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use device::cuda::{Compiler, Options};
 use device::{Carved, Completion, DeviceKind, LaunchControl, Program, Selector};
 use ptx::{Admitted, ConfineOptions, Level, TrustedByEmbedder, WindowForm};
 
@@ -255,17 +254,11 @@ fn measure(rig: &Rig, kernel: &Kernel, effort: Effort, large: bool) -> Line {
 }
 
 fn main() {
-    // The GPU compiles in processes that run this binary.
-    device::cuda::serve_compiles();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let given = |name: &str| arguments.iter().any(|argument| argument == name);
     let full = given("--bench") && !given("--test");
-    let options = Options {
-        compiler: Compiler::this_program(),
-        ..Options::default()
-    };
     let device = if full {
-        device::open_with(Selector::Cuda(0), &options)
+        device::open(Selector::Cuda(0))
     } else {
         device::open(Selector::Cpu)
     };
