@@ -50,6 +50,7 @@ const LOOK: &str = "    mov.u32 %wk, %clock;\n    \
      selp.s32 %wf, 65536, 64, %wn;\n    \
      selp.s32 %wf, %wf, -1, %wm;\n    \
      @!%wm st.volatile.global.u32 [%wctl+8], %wone;\n    \
+     @!%wm st.volatile.global.u32 [%wstop], %wone;\n    \
      @!%wm ld.acquire.sys.global.u32 %wu, [%wstop];\n";
 
 fn meter(label: usize) -> String {

@@ -46,9 +46,10 @@ impl Control {
         self.stop.as_ref().map_or(Ok(()), Stop::raise)
     }
 
-    /// The kernel has ended.
-    pub(super) fn lower(&self) -> Result<(), Error> {
-        self.stop.as_ref().map_or(Ok(()), Stop::lower)
+    /// The kernel has ended; `was_late` says that its deadline had passed by then, so that it may have raised the word itself.
+    pub(super) fn lower(&self, was_late: bool) -> Result<(), Error> {
+        let lower = |stop: &Stop| stop.lower(was_late);
+        self.stop.as_ref().map_or(Ok(()), lower)
     }
 
     /// What a kernel that has ended left.

@@ -28,6 +28,9 @@ const QUERY_EVERY: Duration = Duration::from_micros(100);
 /// was dropped, so that there is time for accesses that take long.
 const UNATTENDED: Duration = Duration::from_millis(500);
 
+/// How much earlier than the host a kernel may see its deadline pass, at most.
+const CLOCKS_APART: Duration = Duration::from_millis(5);
+
 /// Parameters whose addresses fit on the stack.
 const FEW: usize = 128;
 
@@ -363,7 +366,7 @@ impl Flight {
         let (Some(control), Some(region)) = (lane.stream().control(), self.launch.region()) else {
             return Ok(());
         };
-        control.lower()?;
+        control.lower(self.watch.is_late(Instant::now() + CLOCKS_APART))?;
         control.block().outcome(&Known {
             map: verified.map(),
             geometry: self.launch.geometry(),

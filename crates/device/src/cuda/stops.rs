@@ -1,5 +1,6 @@
 //! Words in the device's memory by which the host stops confined kernels, one for each stream of launches. Every thread of a kernel reads its word
-//! when it begins, so that it must be near; the host writes one only where a kernel is to end before its time.
+//! when it begins, so that it must be near; the host writes one only where a kernel is to end, and so does a thread of
+//! the kernel that sees its deadline pass.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,8 +64,12 @@ impl Stop {
         self.write(1)
     }
 
-    /// Makes it zero again, if it was raised, and waits until it is: nothing looks at it any more, and the next kernel is not to end.
-    pub(super) fn lower(&self) -> Result<(), Error> {
+    /// Makes it zero again, if it was raised here or its kernel may have raised it, and waits until it is: nothing looks at it any more, and the
+    /// next kernel is not to end. Whether a kernel can have raised it is not for the kernel to say.
+    pub(super) fn lower(&self, by_kernel: bool) -> Result<(), Error> {
+        if by_kernel {
+            self.is_raised.store(true, Ordering::Relaxed);
+        }
         if !self.is_raised.load(Ordering::Relaxed) {
             return Ok(());
         }

@@ -40,7 +40,7 @@ fn back(n: u32, fuel: u32, to: u32) -> String {
         "sub.s32 %wf, %wf, {fuel}; {round} setp.ge.s32 %wn, %wf, 0; @%wn bra wc_L{n}; mov.u32 %wk, %clock; \
          sub.u32 %wv, %wk, %wv; setp.lt.u32 %wn, %wv, 33554432; selp.u32 %wv, 0, 33521664, %wn; sub.u32 %wv, %wk, %wv; ld.volatile.global.u32 %wu, [%wstop]; \
          mov.u64 %wt, %globaltimer; setp.lt.u64 %wm, %wt, %wuntil; setp.eq.and.u32 %wm, %wu, 0, %wm; selp.s32 %wf, 65536, 64, %wn; \
-         selp.s32 %wf, %wf, -1, %wm; @!%wm st.volatile.global.u32 [%wctl+8], %wone; @!%wm ld.acquire.sys.global.u32 %wu, [%wstop]; {again} wc_L{n}:"
+         selp.s32 %wf, %wf, -1, %wm; @!%wm st.volatile.global.u32 [%wctl+8], %wone; @!%wm st.volatile.global.u32 [%wstop], %wone; @!%wm ld.acquire.sys.global.u32 %wu, [%wstop]; {again} wc_L{n}:"
     )
 }
 

@@ -149,8 +149,8 @@ impl<'m> Emitter<'_, 'm> {
     }
 
     /// Looks at the clock and the word that says stop, and gives fuel if the kernel may go on: little where what was done since the last look took
-    /// long, as accesses do that wait for the host. If not, what the cache of the multiprocessor holds is
-    /// thrown away, so that threads that begin later see the word.
+    /// long, as accesses do that wait for the host. If not, the word
+    /// says so from here on, and what the cache of the multiprocessor holds of it is thrown away, so that threads that begin later see it.
     fn look(&mut self) {
         put_in!(self.body, "mov.u32 %wk, %clock;");
         put_in!(self.body, "sub.u32 %wv, %wk, %wv;");
@@ -164,6 +164,7 @@ impl<'m> Emitter<'_, 'm> {
         put_in!(self.body, "selp.s32 %wf, {MAX_CHARGE}, {LITTLE}, %wn;");
         put_in!(self.body, "selp.s32 %wf, %wf, -1, %wm;");
         put_in!(self.body, "@!%wm st.volatile.global.u32 [%wctl+8], %wone;");
+        put_in!(self.body, "@!%wm st.volatile.global.u32 [%wstop], %wone;");
         put_in!(self.body, "@!%wm ld.acquire.sys.global.u32 %wu, [%wstop];");
     }
 

@@ -45,10 +45,10 @@ const MAX_NAP: u32 = 1000;
 const LEAVE: [&str; 2] = ["setp.lt.s32 %wx, %wf, 0;", "@%wx exit;"];
 
 /// Statements of METER.
-const METER: usize = 17;
+const METER: usize = 18;
 
 /// A look at the clock and at the word that says stop.
-const LOOK: [&str; 13] = [
+const LOOK: [&str; 14] = [
     "mov.u32 %wk, %clock;",
     "sub.u32 %wv, %wk, %wv;",
     "setp.lt.u32 %wn, %wv, 33554432;",
@@ -61,6 +61,7 @@ const LOOK: [&str; 13] = [
     "selp.s32 %wf, 65536, 64, %wn;",
     "selp.s32 %wf, %wf, -1, %wm;",
     "@!%wm st.volatile.global.u32 [%wctl+8], %wone;",
+    "@!%wm st.volatile.global.u32 [%wstop], %wone;",
     "@!%wm ld.acquire.sys.global.u32 %wu, [%wstop];",
 ];
 
@@ -85,7 +86,7 @@ const HEAD: &str = "min.s32 %wf, %wf, 65536;";
 const MAX_HEAD: usize = 256;
 
 /// Statements of a branch back, BACK: the test, the branch, the look that a thread without fuel takes, and both again.
-const BACK: usize = 21;
+const BACK: usize = 22;
 
 impl<'t> Body<'_, 't> {
     pub(super) fn label(&mut self, name: Symbol, line: u32) -> Result<()> {
