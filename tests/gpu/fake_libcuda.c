@@ -172,8 +172,8 @@ struct Stream {
     enum Kind kind;
     struct timespec until; /* busy until then */
     const volatile uint32_t *flag; /* and until this is not 0 */
-    struct Control *control; /* and while it may run: until a time, and while a word is zero */
-    uint32_t *stop;
+    struct Control *control; /* and while it may run: until a time, and while a word is not its token */
+    uint32_t *stop, token;
     uint64_t ends;
     int is_urgent;
     uint64_t ends_at; /* where its kernel then stores a word */
@@ -558,8 +558,10 @@ static int is_busy(struct Stream *stream) {
     stream->flag = NULL;
     struct Control *control = stream->control;
     if (control != NULL) {
-        if (global_timer() < stream->ends && __atomic_load_n(stream->stop, __ATOMIC_ACQUIRE) == 0)
+        if (global_timer() < stream->ends && __atomic_load_n(stream->stop, __ATOMIC_ACQUIRE) != stream->token)
             return 1;
+        /* It tells its threads that begin later. */
+        __atomic_store_n(stream->stop, stream->token, __ATOMIC_RELEASE);
         store32(stream->ends_at, 64);
         __atomic_store_n(&control->cut, 1, __ATOMIC_RELEASE);
         stream->control = NULL;
@@ -945,13 +947,14 @@ static struct Confined {
     struct Control *control;
     uint32_t *stop;
     uint64_t until;
-    uint32_t mask;
+    uint32_t mask, token;
 } hidden(void *const *params, int own) {
     uint64_t base = wide(params, own), control = wide(params, own + 1);
     uint64_t stop = wide(params, own + 2), until = wide(params, own + 3);
     uint32_t globals = narrow(params, own + 4), mask = narrow(params, own + 5);
-    struct Confined confined = {base, (struct Control *)(uintptr_t)control, need_view(stop, 4), until, mask};
-    if (*confined.stop != 0 || stop % 128 != 0)
+    uint32_t token = narrow(params, own + 8);
+    struct Confined confined = {base, (struct Control *)(uintptr_t)control, need_view(stop, 4), until, mask, token};
+    if (token == 0 || *confined.stop == token || stop % 128 != 0)
         die("a word that says stop already");
     if (control % 64 != 0 || confined.control->cut != 0 || confined.control->state != 0)
         die("a control block that is not ready");
@@ -1009,6 +1012,7 @@ static Result run(struct Function *function, struct Stream *stream, void *const 
         else {
             stream->control = confined.control;
             stream->stop = confined.stop;
+            stream->token = confined.token;
             stream->ends = confined.until;
         }
     }

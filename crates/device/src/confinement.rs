@@ -113,14 +113,16 @@ pub(crate) struct Hidden {
     pub(crate) globals: u32,
     pub(crate) mask: u32,
     pub(crate) reach: Reach,
+    pub(crate) token: u32,
 }
 
-/// What a launch is ended by: the block where it leaves its report, the word that the host stops it with, and the time, all as the device has
-/// them.
+/// What a launch is ended by: the block where it leaves its report, the word that says stop, what it says then, and the time, all as the
+/// device has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reins {
     pub(crate) control: u64,
     pub(crate) stop: u64,
+    pub(crate) token: u32,
     pub(crate) until: u64,
 }
 
@@ -136,6 +138,7 @@ impl Hidden {
         let Reins {
             control,
             stop,
+            token,
             until,
         } = reins;
         Self {
@@ -146,6 +149,7 @@ impl Hidden {
             globals: launch.control().globals,
             mask: mask(window_bytes),
             reach,
+            token,
         }
     }
 
@@ -154,7 +158,7 @@ impl Hidden {
         not(feature = "cuda"),
         expect(dead_code, reason = "the CPU device reads parameters from a buffer")
     )]
-    pub(crate) fn ptrs(&self) -> [*const u8; 8] {
+    pub(crate) fn ptrs(&self) -> [*const u8; 9] {
         [
             (&raw const self.base).cast(),
             (&raw const self.control).cast(),
@@ -164,6 +168,7 @@ impl Hidden {
             (&raw const self.mask).cast(),
             (&raw const self.reach.first).cast(),
             (&raw const self.reach.span).cast(),
+            (&raw const self.token).cast(),
         ]
     }
 
@@ -171,7 +176,7 @@ impl Hidden {
     pub(crate) fn put(&self, confined: &Signature, params: &mut Vec<u8>) {
         let wide = [self.base, self.control, self.stop, self.until].map(u64::to_le_bytes);
         let Reach { first, span } = self.reach;
-        let narrow = [self.globals, self.mask, first, span].map(u32::to_le_bytes);
+        let narrow = [self.globals, self.mask, first, span, self.token].map(u32::to_le_bytes);
         let narrow = narrow.iter().map(<[u8; 4]>::as_slice).rev();
         let values = narrow.chain(wide.iter().map(<[u8; 8]>::as_slice).rev());
         for (parameter, value) in confined.parameters.iter().rev().zip(values) {

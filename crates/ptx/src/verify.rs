@@ -29,7 +29,7 @@ use body::{Body, Summary};
 use text::Text;
 
 /// The parameters that every entry ends in: name, bytes and register.
-pub(crate) const HIDDEN: [(&str, u32, &str); 8] = [
+pub(crate) const HIDDEN: [(&str, u32, &str); 9] = [
     ("wc_base", 8, "%wbase"),
     ("wc_control", 8, "%wctl"),
     ("wc_stop", 8, "%wstop"),
@@ -38,6 +38,7 @@ pub(crate) const HIDDEN: [(&str, u32, &str); 8] = [
     ("wc_mask", 4, "%wmask"),
     ("wc_first", 4, "%wfirst"),
     ("wc_span", 4, "%wspan"),
+    ("wc_token", 4, "%wtok"),
 ];
 
 /// Reads a confined text again, prints its tree and accepts what was printed only where each of its statements is of a kind that cannot leave

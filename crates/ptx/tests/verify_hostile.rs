@@ -13,7 +13,7 @@ const SOON: Duration = Duration::from_secs(20);
 fn function(registers: &str, statements: &str) -> String {
     format!(
         ".version 8.0\n.target sm_80\n.address_size 64\n\n.func g1(\n    .reg .b64 %wbase,\n    .reg .b64 %wctl,\n    .reg .b64 %wstop,\n    .reg .b64 %wuntil,\n    .reg .b32 %wglob,\n    \
-         .reg .b32 %wmask,\n    .reg .b32 %wfirst,\n    .reg .b32 %wspan,\n    .reg .b32 %wlocal,\n    .reg .b32 %wdepth\n)\n{{\n{registers}{statements}    ret;\n}}\n"
+         .reg .b32 %wmask,\n    .reg .b32 %wfirst,\n    .reg .b32 %wspan,\n    .reg .b32 %wtok,\n    .reg .b32 %wlocal,\n    .reg .b32 %wdepth\n)\n{{\n{registers}{statements}    ret;\n}}\n"
     )
 }
 
@@ -46,11 +46,11 @@ const LOOK: &str = "    mov.u32 %wk, %clock;\n    \
      ld.volatile.global.u32 %wu, [%wstop];\n    \
      mov.u64 %wt, %globaltimer;\n    \
      setp.lt.u64 %wm, %wt, %wuntil;\n    \
-     setp.eq.and.u32 %wm, %wu, 0, %wm;\n    \
+     setp.ne.and.u32 %wm, %wu, %wtok, %wm;\n    \
      selp.s32 %wf, 65536, 64, %wn;\n    \
      selp.s32 %wf, %wf, -1, %wm;\n    \
      @!%wm st.volatile.global.u32 [%wctl+8], %wone;\n    \
-     @!%wm st.volatile.global.u32 [%wstop], %wone;\n    \
+     @!%wm st.volatile.global.u32 [%wstop], %wtok;\n    \
      @!%wm ld.acquire.sys.global.u32 %wu, [%wstop];\n";
 
 fn meter(label: usize) -> String {

@@ -102,8 +102,8 @@ fn each_word(
 
 /// What a line of a sequence may not be instead.
 fn instead_of(line: &str) -> Vec<String> {
-    const REGISTERS: [&str; 15] = [
-        "%wf", "%wu", "%wv", "%wk", "%wt", "%wm", "%wn", "%wq", "%wx", "%wctl", "%wstop",
+    const REGISTERS: [&str; 16] = [
+        "%wf", "%wu", "%wv", "%wtok", "%wk", "%wt", "%wm", "%wn", "%wq", "%wx", "%wctl", "%wstop",
         "%wuntil", "%wone", "%g1", "%g2",
     ];
     let is_number = |word: &str| word.parse::<i64>().is_ok();
@@ -360,11 +360,11 @@ const BACK: &str = "    sub.s32 %wf, %wf, {fuel};\n    \
      ld.volatile.global.u32 %wu, [%wstop];\n    \
      mov.u64 %wt, %globaltimer;\n    \
      setp.lt.u64 %wm, %wt, %wuntil;\n    \
-     setp.eq.and.u32 %wm, %wu, 0, %wm;\n    \
+     setp.ne.and.u32 %wm, %wu, %wtok, %wm;\n    \
      selp.s32 %wf, 65536, 64, %wn;\n    \
      selp.s32 %wf, %wf, -1, %wm;\n    \
      @!%wm st.volatile.global.u32 [%wctl+8], %wone;\n    \
-     @!%wm st.volatile.global.u32 [%wstop], %wone;\n    \
+     @!%wm st.volatile.global.u32 [%wstop], %wtok;\n    \
      @!%wm ld.acquire.sys.global.u32 %wu, [%wstop];\n    \
      setp.ge.s32 %wq, %wf, 0;\n    \
      @%wq bra {head};\nwc_L900:";
@@ -497,6 +497,7 @@ fn begin_needs_what_it_reads() {
         "    ld.param.u64 %wctl, [wc_control];\n",
         "    ld.param.u64 %wstop, [wc_stop];\n",
         "    ld.param.u64 %wuntil, [wc_until];\n",
+        "    ld.param.u32 %wtok, [wc_token];\n",
         "    mov.u32 %wone, 1;\n",
         "    mov.s32 %wf, 2048;\n",
         "    mov.u32 %wv, %clock;\n",

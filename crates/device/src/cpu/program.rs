@@ -136,12 +136,13 @@ impl Confined {
     }
 
     /// What a launch that may run until the clock shows `until` takes besides its guest's arguments. The host stops it otherwise: the word
-    /// for that is one of the control block that stays zero.
+    /// for that is the first of the control block, which nobody but its own threads writes.
     pub(super) fn hidden(&self, launch: &Launch, until: u64) -> Hidden {
         let (base, bytes) = self.window(launch);
         let reins = Reins {
             control: CONTROL_BASE,
             stop: CONTROL_BASE,
+            token: 1,
             until,
         };
         let region = launch.region().filter(|_| self.inset.is_none());

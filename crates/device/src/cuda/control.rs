@@ -36,20 +36,14 @@ impl Control {
         }
     }
 
-    /// The word that stops a kernel; `None` also where it was not put back after the last one.
+    /// The word that stops a kernel.
     pub(super) fn stop(&self) -> Option<&Stop> {
-        self.stop.as_ref().filter(|stop| !stop.is_raised())
+        self.stop.as_ref()
     }
 
     /// Has the kernel end where it next looks.
     pub(super) fn raise(&self) -> Result<(), Error> {
         self.stop.as_ref().map_or(Ok(()), Stop::raise)
-    }
-
-    /// The kernel has ended; `was_late` says that its deadline had passed by then, so that it may have raised the word itself.
-    pub(super) fn lower(&self, was_late: bool) -> Result<(), Error> {
-        let lower = |stop: &Stop| stop.lower(was_late);
-        self.stop.as_ref().map_or(Ok(()), lower)
     }
 
     /// What a kernel that has ended left.

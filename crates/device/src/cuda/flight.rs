@@ -28,9 +28,6 @@ const QUERY_EVERY: Duration = Duration::from_micros(100);
 /// was dropped, so that there is time for accesses that take long.
 const UNATTENDED: Duration = Duration::from_millis(500);
 
-/// How much earlier than the host a kernel may see its deadline pass, at most.
-const CLOCKS_APART: Duration = Duration::from_millis(5);
-
 /// Parameters whose addresses fit on the stack.
 const FEW: usize = 128;
 
@@ -188,6 +185,7 @@ fn armed(
     let reins = Reins {
         control: control.device_address(),
         stop: stop.device_address(),
+        token: stop.next_token(),
         until: until.unwrap_or(u64::MAX),
     };
     let window_bytes = region.spec().window_bytes;
@@ -366,7 +364,6 @@ impl Flight {
         let (Some(control), Some(region)) = (lane.stream().control(), self.launch.region()) else {
             return Ok(());
         };
-        control.lower(self.watch.is_late(Instant::now() + CLOCKS_APART))?;
         control.block().outcome(&Known {
             map: verified.map(),
             geometry: self.launch.geometry(),

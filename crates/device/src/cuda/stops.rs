@@ -1,9 +1,10 @@
-//! Words in the device's memory by which the host stops confined kernels, one for each stream of launches. Every thread of a kernel reads its word
+//! Words in the device's memory by which confined kernels are stopped, one for each stream of launches. Every thread of a kernel reads its word
 //! when it begins, so that it must be near; the host writes one only where a kernel is to end, and so does a thread of
-//! the kernel that sees its deadline pass.
+//! the kernel that sees its deadline pass. What is written is the launch's own token: no other launch on the stream minds it, neither one
+//! whose threads find it in a cache nor one that the host's write comes too late for.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::context::Context;
 use super::memory::Allocation;
@@ -21,12 +22,12 @@ struct Words {
     writer: Writer,
 }
 
-/// One word; zero unless a kernel is to end.
+/// One word, and the token of the launch that looks at it.
 #[derive(Debug)]
 pub(super) struct Stop {
     words: Arc<Words>,
     at: usize,
-    is_raised: AtomicBool,
+    token: AtomicU32,
 }
 
 impl Stop {
@@ -49,7 +50,7 @@ impl Stop {
         Ok((0..count).map(move |index| Self {
             words: Arc::clone(&words),
             at: index * LINE_BYTES,
-            is_raised: AtomicBool::new(false),
+            token: AtomicU32::new(0),
         }))
     }
 
@@ -58,30 +59,16 @@ impl Stop {
         self.words.memory.address() + self.at as u64
     }
 
+    /// The token of the next launch: none of those that the word may hold. Nothing runs that looks at it.
+    pub(super) fn next_token(&self) -> u32 {
+        let token = self.token.load(Ordering::Relaxed).wrapping_add(1).max(1);
+        self.token.store(token, Ordering::Relaxed);
+        token
+    }
+
     /// Has the kernel that looks at it end.
     pub(super) fn raise(&self) -> Result<(), Error> {
-        self.is_raised.store(true, Ordering::Relaxed);
-        self.write(1)
-    }
-
-    /// Makes it zero again, if it was raised here or its kernel may have raised it, and waits until it is: nothing looks at it any more, and the
-    /// next kernel is not to end. Whether a kernel can have raised it is not for the kernel to say.
-    pub(super) fn lower(&self, by_kernel: bool) -> Result<(), Error> {
-        if by_kernel {
-            self.is_raised.store(true, Ordering::Relaxed);
-        }
-        if !self.is_raised.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        self.write(0)?;
-        self.words.stream.synchronize()?;
-        self.is_raised.store(false, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Whether it may still stop a kernel that nobody wants stopped.
-    pub(super) fn is_raised(&self) -> bool {
-        self.is_raised.load(Ordering::Relaxed)
+        self.write(self.token.load(Ordering::Relaxed))
     }
 
     fn write(&self, value: u32) -> Result<(), Error> {

@@ -25,7 +25,7 @@ pub(crate) fn address(form: WindowForm, n: u32, x: &str) -> String {
 
 /// How every entry begins.
 const BEGIN: &str = "and.b32 %wu, %wv, 8176; setp.eq.u32 %wm, %wu, 0; ld.global.u32 %wu, [%wstop]; \
-    @%wm ld.acquire.sys.global.u32 %wu, [%wstop]; setp.ne.u32 %wx, %wu, 0; @%wx exit;";
+    @%wm ld.acquire.sys.global.u32 %wu, [%wstop]; setp.eq.u32 %wx, %wu, %wtok; @%wx exit;";
 
 /// Where a loop begins that [`back`] goes round to.
 fn start(n: u32) -> String {
@@ -39,8 +39,8 @@ fn back(n: u32, fuel: u32, to: u32) -> String {
     format!(
         "sub.s32 %wf, %wf, {fuel}; {round} setp.ge.s32 %wn, %wf, 0; @%wn bra wc_L{n}; mov.u32 %wk, %clock; \
          sub.u32 %wv, %wk, %wv; setp.lt.u32 %wn, %wv, 33554432; selp.u32 %wv, 0, 33521664, %wn; sub.u32 %wv, %wk, %wv; ld.volatile.global.u32 %wu, [%wstop]; \
-         mov.u64 %wt, %globaltimer; setp.lt.u64 %wm, %wt, %wuntil; setp.eq.and.u32 %wm, %wu, 0, %wm; selp.s32 %wf, 65536, 64, %wn; \
-         selp.s32 %wf, %wf, -1, %wm; @!%wm st.volatile.global.u32 [%wctl+8], %wone; @!%wm st.volatile.global.u32 [%wstop], %wone; @!%wm ld.acquire.sys.global.u32 %wu, [%wstop]; {again} wc_L{n}:"
+         mov.u64 %wt, %globaltimer; setp.lt.u64 %wm, %wt, %wuntil; setp.ne.and.u32 %wm, %wu, %wtok, %wm; selp.s32 %wf, 65536, 64, %wn; \
+         selp.s32 %wf, %wf, -1, %wm; @!%wm st.volatile.global.u32 [%wctl+8], %wone; @!%wm st.volatile.global.u32 [%wstop], %wtok; @!%wm ld.acquire.sys.global.u32 %wu, [%wstop]; {again} wc_L{n}:"
     )
 }
 
@@ -113,10 +113,10 @@ impl Text<'_> {
         let (body, more, [_, printed]) = (&self.body, self.registers, self.names);
         let text = format!(
             ".version 8.0 .target sm_80 .address_size 64 .visible .entry {printed}({declared}.param .u64 wc_base, \
-             .param .u64 wc_control, .param .u64 wc_stop, .param .u64 wc_until, .param .u32 wc_globals, .param .u32 wc_mask, .param .u32 wc_first, .param .u32 wc_span) {{ \
-             .reg .b64 %wbase, %wctl, %wstop, %wuntil, %wt; .reg .u32 %wu, %wk, %wv; .reg .b32 %wglob, %wmask, %wm4, %wlow, %whi, %wone, %wx1; .reg .s32 %wf; \
+             .param .u64 wc_control, .param .u64 wc_stop, .param .u64 wc_until, .param .u32 wc_globals, .param .u32 wc_mask, .param .u32 wc_first, .param .u32 wc_span, .param .u32 wc_token) {{ \
+             .reg .b64 %wbase, %wctl, %wstop, %wuntil, %wt; .reg .u32 %wu, %wk, %wv, %wtok; .reg .b32 %wglob, %wmask, %wm4, %wlow, %whi, %wone, %wx1; .reg .s32 %wf; \
              .reg .pred %wn, %wm, %wq, %wx, %wx2; {registers} {more} \
-             ld.param.u64 %wbase, [wc_base]; ld.param.u64 %wctl, [wc_control]; ld.param.u64 %wstop, [wc_stop]; ld.param.u64 %wuntil, [wc_until]; ld.param.u32 %wglob, [wc_globals]; \
+             ld.param.u64 %wbase, [wc_base]; ld.param.u64 %wctl, [wc_control]; ld.param.u64 %wstop, [wc_stop]; ld.param.u64 %wuntil, [wc_until]; ld.param.u32 %wtok, [wc_token]; ld.param.u32 %wglob, [wc_globals]; \
              ld.param.u32 %wmask, [wc_mask]; and.b32 %wm4, %wmask, -4; mov.b64 {{%wlow, %whi}}, %wbase; \
              mov.u32 %wone, 1; mov.s32 %wf, 2048; mov.u32 %wv, %clock; {BEGIN} {loaded} {body} }}"
         );
@@ -149,7 +149,7 @@ impl Text<'_> {
         let [name, printed] = self.names;
         let printed = program.entry(printed).unwrap();
         let mut parameters = printed.parameters.clone();
-        parameters.truncate(parameters.len() - 8);
+        parameters.truncate(parameters.len() - 9);
         let size = parameters.last().map_or(0, |last| last.offset + last.size);
         ConfinedEntry {
             signature: Signature {

@@ -160,11 +160,11 @@ impl<'m> Emitter<'_, 'm> {
         put_in!(self.body, "ld.volatile.global.u32 %wu, [%wstop];");
         put_in!(self.body, "mov.u64 %wt, %globaltimer;");
         put_in!(self.body, "setp.lt.u64 %wm, %wt, %wuntil;");
-        put_in!(self.body, "setp.eq.and.u32 %wm, %wu, 0, %wm;");
+        put_in!(self.body, "setp.ne.and.u32 %wm, %wu, %wtok, %wm;");
         put_in!(self.body, "selp.s32 %wf, {MAX_CHARGE}, {LITTLE}, %wn;");
         put_in!(self.body, "selp.s32 %wf, %wf, -1, %wm;");
         put_in!(self.body, "@!%wm st.volatile.global.u32 [%wctl+8], %wone;");
-        put_in!(self.body, "@!%wm st.volatile.global.u32 [%wstop], %wone;");
+        put_in!(self.body, "@!%wm st.volatile.global.u32 [%wstop], %wtok;");
         put_in!(self.body, "@!%wm ld.acquire.sys.global.u32 %wu, [%wstop];");
     }
 
@@ -182,7 +182,7 @@ impl<'m> Emitter<'_, 'm> {
     /// from memory acquire it: what the cache of their multiprocessor holds is thrown away, for those that come after them.
     pub(super) fn go(&mut self) {
         put_in!(self.body, "@%wm ld.acquire.sys.global.u32 %wu, [%wstop];");
-        put_in!(self.body, "setp.ne.u32 %wx, %wu, 0;");
+        put_in!(self.body, "setp.eq.u32 %wx, %wu, %wtok;");
         put_in!(self.body, "@%wx exit;");
     }
 
@@ -384,9 +384,9 @@ pub(super) const START: u32 = 2048;
 /// What a call takes beside what the function itself takes.
 const CALL_WEIGHT: u32 = 16;
 /// What a call passes of ours.
-const HIDDEN_ARGUMENTS: [&str; 10] = [
-    "%wbase", "%wctl", "%wstop", "%wuntil", "%wglob", "%wmask", "%wfirst", "%wspan", "%wlocal",
-    "%wnext",
+const HIDDEN_ARGUMENTS: [&str; 11] = [
+    "%wbase", "%wctl", "%wstop", "%wuntil", "%wglob", "%wmask", "%wfirst", "%wspan", "%wtok",
+    "%wlocal", "%wnext",
 ];
 /// Longest sleep.
 const MAX_SLEEP_NS: u32 = 1000;

@@ -106,7 +106,7 @@ fn alignments(set: u32) -> impl Iterator<Item = u32> {
     (0..6).map(|bit| 1 << bit).filter(move |bit| set & bit != 0)
 }
 
-const HIDDEN: [&str; 8] = [
+const HIDDEN: [&str; 9] = [
     ".param .u64 wc_base",
     ".param .u64 wc_control",
     ".param .u64 wc_stop",
@@ -115,8 +115,9 @@ const HIDDEN: [&str; 8] = [
     ".param .u32 wc_mask",
     ".param .u32 wc_first",
     ".param .u32 wc_span",
+    ".param .u32 wc_token",
 ];
-const HIDDEN_REGISTERS: [&str; 10] = [
+const HIDDEN_REGISTERS: [&str; 11] = [
     ".reg .b64 %wbase",
     ".reg .b64 %wctl",
     ".reg .b64 %wstop",
@@ -125,6 +126,7 @@ const HIDDEN_REGISTERS: [&str; 10] = [
     ".reg .b32 %wmask",
     ".reg .b32 %wfirst",
     ".reg .b32 %wspan",
+    ".reg .b32 %wtok",
     ".reg .b32 %wlocal",
     ".reg .b32 %wdepth",
 ];
@@ -268,6 +270,7 @@ impl Emitter<'_, '_> {
                 "%wspan",
                 is_entry && (used.span || !used.pointers.is_empty() || calls),
             ),
+            ("b32", "%wtok", is_entry),
             ("b32", "%wlocal", is_entry && calls),
             ("b32", "%wdepth", is_entry && (calls || used.depth)),
             ("b32", "%wnext", calls),
@@ -374,6 +377,7 @@ impl Emitter<'_, '_> {
                 ("u64", "%wctl", "wc_control", true),
                 ("u64", "%wstop", "wc_stop", true),
                 ("u64", "%wuntil", "wc_until", true),
+                ("u32", "%wtok", "wc_token", true),
                 ("u32", "%wglob", "wc_globals", self.used.globals || calls),
                 ("u32", "%wmask", "wc_mask", self.used.masks != 0 || calls),
                 (

@@ -98,8 +98,8 @@ pub(super) struct Body<'b, 't> {
     pub(super) paid: Paid,
     /// Whether neither a label nor GO, METER or a branch was met yet.
     pub(super) in_head: bool,
-    /// Whether BEGIN was met.
-    pub(super) has_asked: bool,
+    /// Where BEGIN was met.
+    pub(super) asked: Option<usize>,
     /// Whether GO, or in a function that is called METER, is behind the head.
     pub(super) has_head_meter: bool,
     /// Labels of METERs and BACKs, and labels that are branched to.
@@ -132,7 +132,7 @@ impl<'b, 't> Body<'b, 't> {
             flow: Flow::new(text.module.names.len() + 1),
             paid: Paid::default(),
             in_head: true,
-            has_asked: false,
+            asked: None,
             has_head_meter: false,
             meter_labels: HashSet::new(),
             targets: Vec::new(),

@@ -3,13 +3,14 @@
 use super::body::{Body, Call, Paid, Result, Role};
 use super::fact::{Bound, Fact};
 use super::idiom::{FUELED, number};
+use super::text::check_limit;
 use crate::ast::{
     Function, FunctionKind, Instruction, Operand, ScalarType, Statement, Symbol, Variable,
 };
 use crate::error::{Excerpt, VerifyErrorKind};
 
 /// The parameters that every function that is called ends in. Of what the last but one is the address, `Text::local` says.
-pub(super) const HANDED_DOWN: [(&str, ScalarType, Option<Fact>); 10] = [
+pub(super) const HANDED_DOWN: [(&str, ScalarType, Option<Fact>); 11] = [
     ("%wbase", ScalarType::B64, Some(Fact::Base)),
     ("%wctl", ScalarType::B64, Some(Fact::Control)),
     ("%wstop", ScalarType::B64, Some(Fact::Stop)),
@@ -22,6 +23,7 @@ pub(super) const HANDED_DOWN: [(&str, ScalarType, Option<Fact>); 10] = [
     ),
     ("%wfirst", ScalarType::B32, Some(Fact::First)),
     ("%wspan", ScalarType::B32, Some(Fact::Span)),
+    ("%wtok", ScalarType::B32, Some(Fact::Token)),
     ("%wlocal", ScalarType::B32, None),
     ("%wdepth", ScalarType::B32, Some(Fact::Depth)),
 ];
@@ -57,11 +59,11 @@ const LOOK: [&str; 14] = [
     "ld.volatile.global.u32 %wu, [%wstop];",
     "mov.u64 %wt, %globaltimer;",
     "setp.lt.u64 %wm, %wt, %wuntil;",
-    "setp.eq.and.u32 %wm, %wu, 0, %wm;",
+    "setp.ne.and.u32 %wm, %wu, %wtok, %wm;",
     "selp.s32 %wf, 65536, 64, %wn;",
     "selp.s32 %wf, %wf, -1, %wm;",
     "@!%wm st.volatile.global.u32 [%wctl+8], %wone;",
-    "@!%wm st.volatile.global.u32 [%wstop], %wone;",
+    "@!%wm st.volatile.global.u32 [%wstop], %wtok;",
     "@!%wm ld.acquire.sys.global.u32 %wu, [%wstop];",
 ];
 
@@ -75,15 +77,16 @@ const BEGIN: [&str; 3] = [
 /// The end of an entry's head, GO: a thread goes on only where the kernel is not to stop.
 const GO: [&str; 3] = [
     "@%wm ld.acquire.sys.global.u32 %wu, [%wstop];",
-    "setp.ne.u32 %wx, %wu, 0;",
+    "setp.eq.u32 %wx, %wu, %wtok;",
     "@%wx exit;",
 ];
 
 /// Where a loop begins, HEAD: between a label of ours, which the loop is taken up at with new fuel, and the one that it goes round to.
 const HEAD: &str = "min.s32 %wf, %wf, 65536;";
 
-/// Most instructions of an entry's head: threads that are to stop run them all.
-const MAX_HEAD: usize = 256;
+/// Most instructions of an entry's head between BEGIN and GO, and before: threads that are to stop run them all.
+const MAX_ASKING: usize = 256;
+const MAX_BEFORE: usize = 1 << 13;
 
 /// Statements of a branch back, BACK: the test, the branch, the look that a thread without fuel takes, and both again.
 const BACK: usize = 22;
@@ -170,6 +173,7 @@ impl<'t> Body<'_, 't> {
             && known("%wone") == Some(Fact::One)
             && known("%wf") == Some(Fact::Fuel)
             && known("%wv") == Some(Fact::Looked)
+            && known("%wtok") == Some(Fact::Token)
     }
 
     /// The text of statements from one on.
@@ -181,21 +185,25 @@ impl<'t> Body<'_, 't> {
 
     /// BEGIN, in the head of an entry.
     fn begin(&mut self, index: usize) -> Result<usize> {
-        let is_in_place = self.is_entry() && self.in_head && !self.has_asked && self.has_reins();
+        let is_in_place =
+            self.is_entry() && self.in_head && self.asked.is_none() && self.has_reins();
         if !is_in_place || !self.is_text(index, BEGIN) {
             let line = self.line_of(index);
             return Err(VerifyErrorKind::Fuel { what: "an entry" }.at(line));
         }
-        self.has_asked = true;
+        let line = self.line_of(index);
+        let before = self.instructions(0, index);
+        check_limit("instructions of a head", before, MAX_BEFORE, line)?;
+        self.asked = Some(index);
         self.paid = Paid::default();
         Ok(BEGIN.len())
     }
 
     /// GO, at the end of an entry's head.
     fn go(&mut self, index: usize) -> Result<usize> {
-        let is_in_place = self.in_head && self.has_asked;
-        let is_soon = self.instructions(0, index) <= MAX_HEAD;
-        if !is_in_place || !is_soon || !self.is_text(index, GO) {
+        let asked = self.asked.filter(|_| self.in_head);
+        let is_soon = asked.is_some_and(|asked| self.instructions(asked, index) <= MAX_ASKING);
+        if !is_soon || !self.is_text(index, GO) {
             let line = self.line_of(index);
             return Err(VerifyErrorKind::Fuel { what: "an entry" }.at(line));
         }

@@ -72,6 +72,8 @@ pub(super) enum Fact {
     Spent,
     /// Address of the word by which the host stops the kernel.
     Stop,
+    /// What that word says where this kernel is to end.
+    Token,
     /// When the kernel has to end.
     Until,
     /// A bounded number, as 64 bits.
