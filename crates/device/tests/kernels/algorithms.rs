@@ -3,9 +3,9 @@
 
 use device::Value;
 
+use super::models::targets;
+use super::{count, int};
 use crate::harness::{About, Case, Random, Rig, Shape, assert_close, assert_same, every};
-use crate::models::targets;
-use crate::{count, int};
 
 pub(crate) const CASES: &[Case] = &[
     every("nvcc::compact", compact),

@@ -3,8 +3,8 @@
 
 use device::{Error, Value};
 
+use super::{count, int};
 use crate::harness::{Case, Random, Rig, Shape, as_it_is, assert_same, corpus, every, isolating};
-use crate::{count, int};
 
 pub(crate) const CASES: &[Case] = &[
     as_it_is("cluster_dsmem::cluster_hist", cluster_hist),

@@ -2,8 +2,8 @@
 
 use device::{Mode, Value};
 
+use super::{count, int};
 use crate::harness::{Case, Random, Rig, Shape, as_it_is, assert_same, corpus, every};
-use crate::{count, int};
 
 pub(crate) const CASES: &[Case] = &[
     every("atomics::atomics_mix", atomics_mix),

@@ -2,10 +2,10 @@
 
 use device::Value;
 
+use super::math::{erf, within};
+use super::rows::unused;
+use super::{count, int};
 use crate::harness::{About, Case, Random, Rig, Shape, assert_close, assert_same, corpus, every};
-use crate::math::{erf, within};
-use crate::rows::unused;
-use crate::{count, int};
 
 pub(crate) const CASES: &[Case] = &[
     every("fft_radix2::fft_r2", fft_r2),

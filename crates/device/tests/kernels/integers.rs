@@ -3,8 +3,8 @@
 
 use device::Value;
 
+use super::{count, int};
 use crate::harness::{Case, Random, Rig, Shape, as_it_is, assert_same, corpus, every, kernels};
-use crate::{count, int};
 
 pub(crate) const CASES: &[Case] = &[
     every("bitops::bitops", bitops),

@@ -3,11 +3,11 @@
 
 use device::Value;
 
+use super::narrow::{BF16, E4M3, F16, Format};
+use super::{count, int};
 use crate::harness::{
     About, Case, Memory, Random, Rig, Shape, assert_close, assert_same, corpus, every,
 };
-use crate::narrow::{BF16, E4M3, F16, Format};
-use crate::{count, int};
 
 pub(crate) const CASES: &[Case] = &[
     every("blackscholes::blackscholes", blackscholes),

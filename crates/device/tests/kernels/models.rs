@@ -2,10 +2,10 @@
 
 use device::Value;
 
+use super::math::single;
+use super::narrow::{BF16, F16};
+use super::{count, int};
 use crate::harness::{About, Case, Random, Rig, Shape, assert_close, assert_same, every, kernels};
-use crate::math::single;
-use crate::narrow::{BF16, F16};
-use crate::{count, int};
 
 pub(crate) const CASES: &[Case] = &[
     every("nvcc::int4_matmul", int4_matmul),

@@ -7,8 +7,8 @@
 
 use device::Value;
 
+use super::{count, int};
 use crate::harness::{About, Case, Random, Rig, Shape, assert_close, assert_same, corpus, every};
-use crate::{count, int};
 
 pub(crate) const CASES: &[Case] = &[every("nbody::sizes", sizes)];
 

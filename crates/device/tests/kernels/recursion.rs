@@ -1,7 +1,7 @@
 //! Functions that call themselves: Ackermann's, and the depth of a tree.
 
+use super::int;
 use crate::harness::{Case, Random, Rig, Shape, assert_same, corpus, every};
-use crate::int;
 
 pub(crate) const CASES: &[Case] = &[every("recursion::recurse", recurse)];
 
@@ -41,7 +41,7 @@ fn recurse(rig: &Rig) {
             let input = memory.place(&tree);
             let output = memory.room::<i32>(threads);
             let values = [input.pointer(), output.pointer()];
-            let shape = Shape::line(1, crate::count(threads));
+            let shape = Shape::line(1, super::count(threads));
             rig.launch(&program, shape, &values, &memory);
             let want: Vec<i32> = (0..threads)
                 .map(|thread| ackermann(2, int(thread % 4)) + depth)

@@ -2,8 +2,8 @@
 
 use device::Value;
 
+use super::{count, int};
 use crate::harness::{Case, Random, Rig, Shape, assert_same, corpus, every};
-use crate::{count, int};
 
 pub(crate) const CASES: &[Case] = &[
     every("reduce_shfl::reduce_sum", reduce_sum),

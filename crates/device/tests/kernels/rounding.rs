@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use device::Value;
 
-use crate::count;
+use super::count;
 use crate::harness::{Case, Random, Rig, Shape, assert_same, every, kernels};
 
 pub(crate) const CASES: &[Case] = &[

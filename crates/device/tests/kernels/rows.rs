@@ -3,12 +3,12 @@
 
 use device::Value;
 
+use super::math::single;
+use super::narrow::F16;
+use super::{count, int};
 use crate::harness::{
     About, Case, Memory, Random, Rig, Shape, assert_close, assert_same, corpus, every,
 };
-use crate::math::single;
-use crate::narrow::F16;
-use crate::{count, int};
 
 pub(crate) const CASES: &[Case] = &[
     every("attention::attention64", attention),
@@ -222,7 +222,7 @@ fn quant_i8(rig: &Rig) {
         for ((row, found), scale) in x.chunks(columns).zip(narrow.chunks(columns)).zip(scales) {
             let most = row.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
             let want = f64::from(most) / 127.0;
-            assert_close(&[scale], &[crate::math::within(want, 3.0)], (rows, columns));
+            assert_close(&[scale], &[super::math::within(want, 3.0)], (rows, columns));
             for (x, found) in row.iter().zip(found) {
                 let exact = f64::from(*x) / f64::from(scale);
                 let distance = (f64::from(found.cast_signed()) - exact).abs();
@@ -265,7 +265,7 @@ fn triton_softmax(rig: &Rig) {
             want.extend(
                 softmax_of(&row)
                     .into_iter()
-                    .map(|value| crate::math::within(value, 80.0)),
+                    .map(|value| super::math::within(value, 80.0)),
             );
         }
         assert_close(&memory.read(output), &want, (rows, columns));

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use device::Value;
 
+use super::{count, int};
 use crate::harness::{Case, Random, Rig, Shape, assert_same, corpus, every};
-use crate::{count, int};
 
 pub(crate) const CASES: &[Case] = &[
     every("sha256::known_digest", known_digest),

@@ -6,8 +6,8 @@
 
 use device::Value;
 
+use super::{count, int};
 use crate::harness::{About, Case, Random, Rig, Shape, assert_close, corpus, every};
-use crate::{count, int};
 
 pub(crate) const CASES: &[Case] = &[every("softmax::sizes", sizes)];
 

@@ -2,10 +2,10 @@
 
 use device::Value;
 
+use super::{count, int};
 use crate::harness::{
     About, Buffer, Case, Memory, Random, Rig, Shape, assert_close, assert_same, corpus, every,
 };
-use crate::{count, int};
 
 pub(crate) const CASES: &[Case] = &[
     every("struct_param::exact_sums", exact_sums),

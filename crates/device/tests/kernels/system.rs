@@ -2,8 +2,8 @@
 
 use device::{Error, LaunchControl, TrapKind, Value};
 
+use super::{count, int};
 use crate::harness::{Case, Random, Rig, Shape, as_it_is, assert_same, corpus, every, isolating};
-use crate::{count, int};
 
 pub(crate) const CASES: &[Case] = &[
     every("assert_trap::assertion_that_holds", assertion_that_holds),

@@ -3,12 +3,12 @@
 
 use device::Value;
 
+use super::narrow::F16;
+use super::rows::unused;
+use super::{count, int};
 use crate::harness::{
     About, Case, Random, Rig, Shape, as_it_is, assert_close, assert_same, corpus, every,
 };
-use crate::narrow::F16;
-use crate::rows::unused;
-use crate::{count, int};
 
 pub(crate) const CASES: &[Case] = &[
     every("hgemm_mma::hgemm_mma", hgemm_mma),

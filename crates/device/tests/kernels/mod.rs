@@ -1,19 +1,4 @@
-//! Does every backend compute what the kernels of `fixtures/` say? Each body runs on every backend and
-//! compares with plain Rust: bit for bit where PTX fixes the result, else within a stated error.
-#![expect(
-    clippy::expect_used,
-    reason = "a test ends where something is not as it must be"
-)]
-
-extern crate wasi_cuda_device as device;
-
-#[path = "../harness/mod.rs"]
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "each test binary uses its part of the harness"
-)]
-mod harness;
+//! Bodies that run kernels of `fixtures/` on a backend and compare with plain Rust. No comparison of backends.
 
 mod algorithms;
 mod bitonic;
@@ -55,10 +40,11 @@ mod transpose;
 mod vecadd;
 mod warp_vote;
 
-use std::process::ExitCode;
+use crate::harness::Case;
 
-fn main() -> ExitCode {
-    let cases = [
+/// Every body.
+pub(crate) fn cases() -> Vec<Case> {
+    [
         algorithms::CASES,
         bitonic::CASES,
         clang::CASES,
@@ -98,8 +84,7 @@ fn main() -> ExitCode {
         vecadd::CASES,
         warp_vote::CASES,
     ]
-    .concat();
-    harness::run(&cases)
+    .concat()
 }
 
 /// The size as kernels take it.
