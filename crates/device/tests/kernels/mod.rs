@@ -1,6 +1,7 @@
 //! Bodies that run kernels of `fixtures/` on a backend and compare with plain Rust. No comparison of backends.
 
 mod algorithms;
+mod approximate;
 mod bitonic;
 mod clang;
 mod cluster;
@@ -21,7 +22,7 @@ mod mandelbrot;
 mod math;
 mod matmul_tiled;
 mod models;
-mod narrow;
+pub(crate) mod narrow;
 mod nbody;
 mod recursion;
 mod reduce_shfl;
@@ -46,6 +47,7 @@ use crate::harness::Case;
 pub(crate) fn cases() -> Vec<Case> {
     [
         algorithms::CASES,
+        approximate::CASES,
         bitonic::CASES,
         clang::CASES,
         cluster::CASES,
