@@ -17,6 +17,7 @@ matmul      60  ./wasi-cuda run --device cuda fixtures/guests/matmul.wasm 2048
 nbody       60  ./wasi-cuda run --device cuda fixtures/guests/nbody.wasm 65536 20
 saxpy       60  ./wasi-cuda run --device cuda fixtures/components/saxpy.wasm 1000000 100
 kernels    450  ./kernels --test-threads 1 cuda
+agreement  120  ./agreement --test-threads 1 cuda
 gpu        500  ./gpu gpu:: --skip gpu::hostile_
 hostile    400  ./gpu gpu::hostile_
 cuda_launch 240 ./cuda_launch --bench
@@ -29,11 +30,11 @@ pack() {
     local to profile=${2-release} binaries built name folder
     to=$(mkdir -p "$1" && cd "$1" && pwd)
     cd "$(dirname "$0")/.."
-    binaries=(wasi-cuda gpu kernels cuda_launch placement confinement)
+    binaries=(wasi-cuda gpu kernels agreement cuda_launch placement confinement)
     # All at once, so that each finds the features that the others need; the command line is built for its test.
     built=$(cargo test --no-run --locked --profile "$profile" --message-format json-render-diagnostics \
         -p wasi-cuda-cli -p wasi-cuda-tests -p wasi-cuda -p wasi-cuda-device \
-        --test cli --test gpu --test kernels --bench cuda_launch --bench placement --bench confinement)
+        --test cli --test gpu --test kernels --test agreement --bench cuda_launch --bench placement --bench confinement)
     for name in "${binaries[@]}"; do
         cp "$(sed -n 's/.*"name":"'"$name"'".*"executable":"\([^"]*\)".*/\1/p' <<<"$built" | tail -1)" "$to/$name"
         strip "$to/$name"
@@ -69,7 +70,7 @@ run() {
             status="over $limit s"
         fi
         [ "$status" = ok ] || failed=$((failed + 1))
-        tail -n 60 "out/$name.txt"
+        tail -n 150 "out/$name.txt"
         table+=("$(printf '%-12s %-14s %4d s' "$name" "$status" $((SECONDS - begin)))")
     done < <(steps)
     printf '\n== table\n'

@@ -19,6 +19,18 @@ pub(crate) struct Case {
     on: On,
 }
 
+impl Case {
+    /// Its name, without that of a backend.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Runs the body.
+    pub(crate) fn run(&self, rig: &Rig) {
+        (self.body)(rig);
+    }
+}
+
 /// The backends that a test is for.
 #[derive(Clone, Copy, PartialEq)]
 enum On {

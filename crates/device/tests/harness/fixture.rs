@@ -21,11 +21,11 @@ pub(crate) fn corpus(name: &str) -> String {
     read(&format!("corpus/{name}.ptx"))
 }
 
-/// The names, as [`corpus`] takes them, of all files that compilers emitted.
-pub(crate) fn corpus_names() -> Vec<String> {
+/// The names of the PTX files in some folders, without what `root` they are in.
+fn names(root: &str, folders: &[&str]) -> Vec<String> {
     let mut names = Vec::new();
-    for folder in ["clang", "cuda", "rust", "triton"] {
-        let path = fixture("corpus").join(folder);
+    for folder in folders {
+        let path = fixture(root).join(folder);
         let files = path
             .read_dir()
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -33,12 +33,26 @@ pub(crate) fn corpus_names() -> Vec<String> {
             let file = file.expect("a file of a folder").file_name();
             let name = file.to_str().expect("a name of ASCII");
             if let Some(name) = name.strip_suffix(".ptx") {
-                names.push(format!("{folder}/{name}"));
+                names.push(
+                    format!("{folder}/{name}")
+                        .trim_start_matches('/')
+                        .to_owned(),
+                );
             }
         }
     }
     names.sort_unstable();
     names
+}
+
+/// The names, as [`corpus`] takes them, of all files that compilers emitted.
+pub(crate) fn corpus_names() -> Vec<String> {
+    names("corpus", &["clang", "cuda", "rust", "triton"])
+}
+
+/// The names, as [`kernels`] takes them, of all files of kernels for the tests.
+pub(crate) fn kernels_names() -> Vec<String> {
+    names("kernels", &["", "nvcc"])
 }
 
 /// A file of kernels written for the tests.

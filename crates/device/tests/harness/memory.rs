@@ -18,10 +18,20 @@ const CANARY_BYTES: usize = 64;
 /// What a buffer without data holds: not zero, so that a kernel that writes nothing is noticed.
 const UNWRITTEN: u8 = 0x5A;
 
+/// What kind of number a buffer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Number {
+    F32,
+    F64,
+    Integer,
+}
+
 /// A number that a buffer holds, little-endian.
 pub(crate) trait Plain: Copy {
     /// Bytes of one.
     const BYTES: usize;
+    /// Which kind it is.
+    const NUMBER: Number;
     /// Appends the bytes of this one.
     fn append(self, bytes: &mut Vec<u8>);
     /// The number in `Self::BYTES` bytes.
@@ -29,9 +39,10 @@ pub(crate) trait Plain: Copy {
 }
 
 macro_rules! plain {
-    ($($number:ty),*) => {$(
+    ($($number:ty: $kind:ident),*) => {$(
         impl Plain for $number {
             const BYTES: usize = size_of::<Self>();
+            const NUMBER: Number = Number::$kind;
             fn append(self, bytes: &mut Vec<u8>) {
                 bytes.extend_from_slice(&self.to_le_bytes());
             }
@@ -42,7 +53,7 @@ macro_rules! plain {
     )*};
 }
 
-plain!(u8, u16, u32, i32, u64, i64, f32, f64);
+plain!(u8: Integer, u16: Integer, u32: Integer, i32: Integer, u64: Integer, i64: Integer, f32: F32, f64: F64);
 
 /// The bytes of some numbers.
 fn bytes_of<T: Plain>(data: &[T]) -> Vec<u8> {
@@ -86,6 +97,43 @@ impl<T: Plain> Buffer<T> {
     }
 }
 
+/// A buffer without its type.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    pub(crate) range: Range<usize>,
+    pub(crate) number: Number,
+    /// Bytes of one number.
+    pub(crate) bytes: usize,
+}
+
+/// What a memory held at some time, its buffers and what kernels were told of where they lie.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Image {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) placed: Vec<Placed>,
+    /// Buffers whose addresses are somewhere in the data or in arguments.
+    addressed: Vec<Range<u64>>,
+}
+
+impl Image {
+    /// Whether a buffer holds what [`Memory::room`] fills it with.
+    pub(crate) fn is_unwritten(&self, placed: &Placed) -> bool {
+        let bytes = &self.bytes[placed.range.clone()];
+        bytes.iter().all(|&byte| byte == UNWRITTEN)
+    }
+
+    /// Moves each address in some bytes, words of eight, from one origin to another: what lies in a buffer whose address was
+    /// asked for.
+    pub(crate) fn move_addresses(&self, bytes: &mut [u8], from: u64, to: u64) {
+        for word in bytes.chunks_exact_mut(8) {
+            let offset = u64::of(word).wrapping_sub(from);
+            if self.addressed.iter().any(|range| range.contains(&offset)) {
+                word.copy_from_slice(&(offset + to).to_le_bytes());
+            }
+        }
+    }
+}
+
 /// The memory of one guest.
 pub(crate) struct Memory {
     region: Arc<Region>,
@@ -93,7 +141,8 @@ pub(crate) struct Memory {
     origin: u64,
     /// Bytes in use, from 0; zeroes follow.
     end: usize,
-    placed: Vec<Range<usize>>,
+    placed: Vec<Placed>,
+    addressed: Mutex<Vec<Range<u64>>>,
     /// Variables of modules that kernels of this memory were launched from, with what they were at first.
     variables: Mutex<Vec<(Globals, Carved)>>,
 }
@@ -122,6 +171,7 @@ impl Memory {
             origin,
             end: CANARY_BYTES,
             placed: Vec::new(),
+            addressed: Mutex::default(),
             variables: Mutex::default(),
         };
         memory.write(0, &[CANARY; CANARY_BYTES]);
@@ -164,41 +214,86 @@ impl Memory {
             .expect("what a test places lies in its memory");
     }
 
-    /// Places numbers, aligned to 64 bytes.
-    pub(crate) fn place<T: Plain>(&mut self, data: &[T]) -> Buffer<T> {
-        let bytes = bytes_of(data);
+    fn grow_to(&self, end: usize) {
+        if end as u64 > self.size() {
+            let grown = (end as u64).next_multiple_of(64 << 10);
+            self.region.grow(grown).expect("room in the window");
+        }
+    }
+
+    fn place_bytes<T: Plain>(&mut self, bytes: &[u8]) -> Buffer<T> {
         let start = self.end;
         let end = start + bytes.len();
         let next = (end + CANARY_BYTES).next_multiple_of(CANARY_BYTES);
-        if next as u64 > self.size() {
-            let grown = (next as u64).next_multiple_of(64 << 10);
-            self.region.grow(grown).expect("room in the window");
-        }
-        self.write(start, &bytes);
+        self.grow_to(next);
+        self.write(start, bytes);
         self.write(end, &vec![CANARY; next - end]);
         self.end = next;
-        self.placed.push(start..end);
+        self.placed.push(Placed {
+            range: start..end,
+            number: T::NUMBER,
+            bytes: T::BYTES,
+        });
         Buffer {
             offset: start as u64,
-            count: data.len(),
+            count: bytes.len() / T::BYTES,
             numbers: PhantomData,
         }
+    }
+
+    /// Places numbers, aligned to 64 bytes.
+    pub(crate) fn place<T: Plain>(&mut self, data: &[T]) -> Buffer<T> {
+        self.place_bytes(&bytes_of(data))
     }
 
     /// Room for `count` numbers, filled with a pattern.
     pub(crate) fn room<T: Plain>(&mut self, count: usize) -> Buffer<T> {
-        let pattern = vec![UNWRITTEN; count * T::BYTES];
-        let Buffer { offset, .. } = self.place(&pattern);
-        Buffer {
-            offset,
-            count,
-            numbers: PhantomData,
-        }
+        self.place_bytes(&vec![UNWRITTEN; count * T::BYTES])
     }
 
     /// Where a buffer begins for a kernel that finds its address in memory or in a structure.
     pub(crate) fn address<T: Plain>(&self, buffer: Buffer<T>) -> u64 {
+        let mut addressed = self
+            .addressed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        addressed.push(buffer.offset..buffer.end());
         self.origin + buffer.offset
+    }
+
+    /// What kernels see at the beginning of the window.
+    pub(crate) fn origin(&self) -> u64 {
+        self.origin
+    }
+
+    /// What is in it, with addresses from 0.
+    pub(crate) fn image(&self) -> Image {
+        let mut bytes = vec![0; self.end];
+        let window = self.region.window();
+        window.load_run(0, &mut bytes).expect("bytes in use");
+        let addressed = self
+            .addressed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut image = Image {
+            bytes: Vec::new(),
+            placed: self.placed.clone(),
+            addressed: addressed.clone(),
+        };
+        image.move_addresses(&mut bytes, self.origin, 0);
+        image.bytes = bytes;
+        image
+    }
+
+    /// Makes a new memory what another was, with the addresses of this one.
+    pub(crate) fn become_as(&mut self, image: &Image) {
+        self.grow_to(image.bytes.len());
+        self.end = image.bytes.len();
+        self.placed.clone_from(&image.placed);
+        self.addressed = Mutex::new(image.addressed.clone());
+        let mut bytes = image.bytes.clone();
+        image.move_addresses(&mut bytes, 0, self.origin);
+        self.write(0, &bytes);
     }
 
     /// Overwrites a buffer.
@@ -237,7 +332,8 @@ impl Memory {
         window.load_run(0, &mut bytes).expect("bytes in use");
         let mut from = 0;
         let none = self.end..self.end;
-        for placed in self.placed.iter().chain(std::iter::once(&none)) {
+        let ranges = self.placed.iter().map(|placed| &placed.range);
+        for placed in ranges.chain(std::iter::once(&none)) {
             let wrong = bytes[from..placed.start]
                 .iter()
                 .position(|&byte| byte != CANARY);

@@ -8,7 +8,7 @@ use device::{
 };
 use ptx::{Admitted, ConfineOptions, Globals, TrustedByEmbedder, Validated};
 
-use super::Memory;
+use super::{Argument, Image, Memory, Recorded, Recorder};
 
 /// How texts are let onto a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,21 +38,22 @@ impl Admission {
     }
 }
 
-/// A module whose entries know of its variables.
+/// A module whose entries are remembered with its text and variables.
 #[derive(Debug)]
-struct WithVariables {
+struct Remembered {
     module: Arc<dyn Module>,
-    known: Arc<Variables>,
+    text: Arc<str>,
+    entries: Arc<Entries>,
 }
 
-impl Module for WithVariables {
+impl Module for Remembered {
     fn entry(&self, name: &str) -> Result<Arc<dyn Program>, Error> {
         let program = self.module.entry(name)?;
-        if let Some(globals) = self.module.globals() {
-            self.known
-                .lock()
-                .push((Arc::clone(&program), globals.clone()));
-        }
+        self.entries.lock().push(Entry {
+            program: Arc::clone(&program),
+            text: Arc::clone(&self.text),
+            globals: self.module.globals().cloned(),
+        });
         Ok(program)
     }
 
@@ -61,21 +62,30 @@ impl Module for WithVariables {
     }
 }
 
-/// Entries of modules whose variables lie in the window of whoever launches them.
-#[derive(Debug, Default)]
-struct Variables(Mutex<Vec<(Arc<dyn Program>, Globals)>>);
+/// What is known of an entry.
+#[derive(Clone, Debug)]
+struct Entry {
+    program: Arc<dyn Program>,
+    text: Arc<str>,
+    /// The variables of its module, where they lie in the window of whoever launches it.
+    globals: Option<Globals>,
+}
 
-impl Variables {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Arc<dyn Program>, Globals)>> {
+/// The entries that were loaded.
+#[derive(Debug, Default)]
+struct Entries(Mutex<Vec<Entry>>);
+
+impl Entries {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of(&self, program: &Arc<dyn Program>) -> Option<Globals> {
+    fn of(&self, program: &Arc<dyn Program>) -> Option<Entry> {
         let entries = self.lock();
         let found = entries
             .iter()
-            .find(|(known, _)| Arc::ptr_eq(known, program));
-        found.map(|(_, globals)| globals.clone())
+            .find(|known| Arc::ptr_eq(&known.program, program));
+        found.cloned()
     }
 }
 
@@ -117,7 +127,8 @@ impl Shape {
 pub(crate) struct Rig {
     device: Arc<dyn Device>,
     admission: Admission,
-    variables: Arc<Variables>,
+    entries: Arc<Entries>,
+    recorder: Option<Arc<Recorder>>,
 }
 
 impl Rig {
@@ -131,7 +142,16 @@ impl Rig {
         Self {
             device,
             admission,
-            variables: Arc::default(),
+            entries: Arc::default(),
+            recorder: None,
+        }
+    }
+
+    /// The same, which tells of each launch that ends well.
+    pub(crate) fn recorded(self, recorder: Arc<Recorder>) -> Self {
+        Self {
+            recorder: Some(recorder),
+            ..self
         }
     }
 
@@ -161,9 +181,10 @@ impl Rig {
         let validated = ptx::read(text.as_bytes())?;
         let kind = self.device.info().kind;
         let module = self.device.load(&self.admission.admit(validated, kind)?)?;
-        Ok(Arc::new(WithVariables {
+        Ok(Arc::new(Remembered {
             module,
-            known: Arc::clone(&self.variables),
+            text: text.into(),
+            entries: Arc::clone(&self.entries),
         }))
     }
 
@@ -191,7 +212,7 @@ impl Rig {
     ) -> Result<(Arc<Launch>, Completion), Error> {
         let region = memory.map(|memory| Arc::clone(memory.region()));
         let globals = memory.and_then(|memory| {
-            let globals = self.variables.of(program)?;
+            let globals = self.entries.of(program)?.globals?;
             memory.variables_at(&globals)
         });
         let control = LaunchControl {
@@ -234,6 +255,7 @@ impl Rig {
         values: &[Value<'_>],
         memory: &Memory,
     ) -> Result<(), Error> {
+        let before = self.recorder.as_ref().map(|_| memory.image());
         let (_launch, completion) = self.start(
             program,
             shape,
@@ -243,7 +265,41 @@ impl Rig {
         )?;
         let outcome = completion.wait();
         memory.check_canaries();
+        if let (Some(recorder), Some(memory), Some(entry), Ok(())) =
+            (&self.recorder, before, self.entries.of(program), &outcome)
+        {
+            recorder.push(Recorded {
+                text: entry.text,
+                entry: program.attributes().signature.entry.clone(),
+                shape,
+                values: values.iter().map(Argument::of).collect(),
+                memory,
+            });
+        }
         outcome
+    }
+
+    /// Makes a launch that was recorded again, on memory of its own and with another image of it, and gives what is in it then.
+    pub(crate) fn replay(
+        &self,
+        program: &Arc<dyn Program>,
+        shape: Shape,
+        values: &[Argument],
+        image: &Image,
+        control: LaunchControl,
+    ) -> Result<Image, Error> {
+        let mut memory = self.memory();
+        memory.become_as(image);
+        let mut values = values.to_vec();
+        for value in &mut values {
+            if let Argument::Bytes(bytes) = value {
+                image.move_addresses(bytes, 0, memory.origin());
+            }
+        }
+        let values: Vec<Value<'_>> = values.iter().map(Argument::value).collect();
+        let (_launch, completion) = self.start(program, shape, &values, Some(&memory), control)?;
+        completion.wait()?;
+        Ok(memory.image())
     }
 
     /// As [`Rig::try_launch`], for a launch that must succeed.
