@@ -1,8 +1,9 @@
 //! What PTX is lowered to: instructions of fixed size over numbered register slots, and the tables they
 //! refer to. Nothing here executes.
 
+use super::access;
 pub(super) use super::lane_fn::LaneFn;
-use super::lane_fn::Run;
+use super::lane_fn::{AccessRun, Run};
 use super::tile::{Tile, TileAccess};
 
 /// Threads of a warp.
@@ -91,7 +92,10 @@ pub(super) enum Op {
         run: Run,
         slots: Slots,
     },
-    Load(Access),
+    Load {
+        run: AccessRun,
+        access: Access,
+    },
     /// The address of a local variable of the running frame; `generic` adds the base of the local window.
     LocalAddress {
         d: u16,
@@ -129,7 +133,10 @@ pub(super) enum Op {
         c: u16,
         members: u16,
     },
-    Store(Access),
+    Store {
+        run: AccessRun,
+        access: Access,
+    },
     SyncWarp {
         members: u16,
     },
@@ -158,6 +165,24 @@ pub(super) enum Op {
         p: Guard,
         members: u16,
     },
+}
+
+impl Op {
+    /// A load, as this processor runs it best.
+    pub(super) fn load(access: Access) -> Self {
+        Self::Load {
+            run: access::load(&access),
+            access,
+        }
+    }
+
+    /// A store.
+    pub(super) fn store(access: Access) -> Self {
+        Self::Store {
+            run: access::store(&access),
+            access,
+        }
+    }
 }
 
 /// No destination is wanted.

@@ -12,11 +12,11 @@ use super::lanes::{Longs, blend, lanes};
 use super::memory::{Cell, Fault, Local, Memory, Place, SPACE_BYTES, fault, place, read_local};
 
 /// Lanes that are looked at together.
-const HALF: usize = 16;
+pub(super) const HALF: usize = 16;
 
-/// How the addresses of a half lie to each other.
+/// How addresses lie to each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pattern {
+pub(super) enum Pattern {
     Any,
     Same,
     /// One after the other.
@@ -24,7 +24,7 @@ enum Pattern {
 }
 
 #[inline(always)]
-fn pattern(addresses: &[u64; HALF], stride: u64) -> Pattern {
+pub(super) fn pattern<const N: usize>(addresses: &[u64; N], stride: u64) -> Pattern {
     let first = addresses[0];
     let (mut run, mut same) = (0, 0);
     let mut expected = first;
@@ -32,6 +32,26 @@ fn pattern(addresses: &[u64; HALF], stride: u64) -> Pattern {
         run |= address ^ expected;
         same |= address ^ first;
         expected = expected.wrapping_add(stride);
+    }
+    if run == 0 {
+        Pattern::Run
+    } else if same == 0 {
+        Pattern::Same
+    } else {
+        Pattern::Any
+    }
+}
+
+/// The same of addresses of 32 bits, for words of four bytes.
+#[inline(always)]
+pub(super) fn pattern32(addresses: &[u32; HALF]) -> Pattern {
+    let first = addresses[0];
+    let (mut run, mut same) = (0, 0);
+    let mut expected = first;
+    for &address in addresses {
+        run |= address ^ expected;
+        same |= address ^ first;
+        expected = expected.wrapping_add(4);
     }
     if run == 0 {
         Pattern::Run
@@ -140,6 +160,77 @@ fn slice_gather<T: Cell, const N: usize>(
     bits.is_multiple_of(T::BYTES * N as u64)
 }
 
+// The functions below are loops and always inlined, so that all of a load is compiled for the processor that it runs on.
+
+/// Words of a half from a window.
+#[inline(always)]
+fn window_half<T: Cell, const N: usize>(
+    window: &Window<'_>,
+    addresses: &[u64; HALF],
+    base: u64,
+    half: usize,
+    out: &mut [[T; LANES]; N],
+) -> bool {
+    let bytes = T::BYTES * N as u64;
+    let first = addresses[0];
+    match pattern(addresses, bytes) {
+        Pattern::Any => window_gather(window, addresses, base, half, out),
+        Pattern::Run | Pattern::Same if !first.is_multiple_of(bytes) => false,
+        Pattern::Run => window_run(window, first - base, half, out),
+        Pattern::Same => {
+            for (step, out) in steps::<T>().zip(out.iter_mut()) {
+                match window.load(first - base + step) {
+                    Ok(word) => out[half..half + HALF].fill(word),
+                    Err(_) => return false,
+                }
+            }
+            true
+        }
+    }
+}
+
+/// Words of a half from a slice.
+#[inline(always)]
+fn slice_half<T: Cell, const N: usize>(
+    slice: &[u8],
+    addresses: &[u64; HALF],
+    base: u64,
+    half: usize,
+    out: &mut [[T; LANES]; N],
+) -> bool {
+    let bytes = T::BYTES * N as u64;
+    let first = addresses[0];
+    let pattern = pattern(addresses, bytes);
+    if pattern == Pattern::Any {
+        return slice_gather(slice, addresses, base, half, out);
+    }
+    let at = usize::try_from((first - base) / T::BYTES).unwrap_or(usize::MAX);
+    let Some(cells) = T::cells(slice)
+        .get(at..)
+        .filter(|_| first.is_multiple_of(bytes))
+    else {
+        return false;
+    };
+    if pattern == Pattern::Same {
+        let Some(words) = cells.first_chunk::<N>() else {
+            return false;
+        };
+        for (out, &word) in out.iter_mut().zip(words) {
+            out[half..half + HALF].fill(T::of(word));
+        }
+        return true;
+    }
+    let Some(run) = cells.get(..HALF * N) else {
+        return false;
+    };
+    for (lane, words) in run.chunks_exact(N).enumerate() {
+        for (out, &word) in out.iter_mut().zip(words) {
+            out[half + lane] = T::of(word);
+        }
+    }
+    true
+}
+
 impl Memory<'_> {
     /// Reads `N` consecutive words for each lane of the mask; what other lanes get means nothing.
     #[inline(always)]
@@ -174,7 +265,6 @@ impl Memory<'_> {
         addresses: &Longs,
         out: &mut [[T; LANES]; N],
     ) -> bool {
-        let bytes = T::BYTES * N as u64;
         let Some((common, base)) = common_place(space, addresses) else {
             return false;
         };
@@ -186,23 +276,12 @@ impl Memory<'_> {
                 } else {
                     &self.globals
                 };
-                return halves.iter().zip([0, HALF]).all(|(addresses, half)| {
-                    let first = addresses[0];
-                    match pattern(addresses, bytes) {
-                        Pattern::Run => {
-                            first.is_multiple_of(bytes)
-                                && window_run(window, first - base, half, out)
-                        }
-                        Pattern::Same => {
-                            first.is_multiple_of(bytes)
-                                && steps::<T>().zip(out.iter_mut()).all(|(step, out)| {
-                                    let word = window.load(first - base + step);
-                                    word.map(|word| out[half..half + HALF].fill(word)).is_ok()
-                                })
-                        }
-                        Pattern::Any => window_gather(window, addresses, base, half, out),
+                for (addresses, half) in halves.iter().zip([0, HALF]) {
+                    if !window_half(window, addresses, base, half, out) {
+                        return false;
                     }
-                });
+                }
+                return true;
             }
             Place::Local(_) => return local_rows(local, addresses, base, out),
             Place::Shared(_) => &*self.shared,
@@ -210,38 +289,12 @@ impl Memory<'_> {
             Place::Param(_) => self.params,
             Place::Control(_) | Place::Nowhere | Place::Workspace(_) => return false,
         };
-        halves.iter().zip([0, HALF]).all(|(addresses, half)| {
-            let first = addresses[0];
-            let pattern = pattern(addresses, bytes);
-            if pattern == Pattern::Any {
-                return slice_gather(slice, addresses, base, half, out);
-            }
-            let at = usize::try_from((first - base) / T::BYTES).unwrap_or(usize::MAX);
-            let Some(cells) = T::cells(slice)
-                .get(at..)
-                .filter(|_| first.is_multiple_of(bytes))
-            else {
+        for (addresses, half) in halves.iter().zip([0, HALF]) {
+            if !slice_half(slice, addresses, base, half, out) {
                 return false;
-            };
-            if pattern == Pattern::Same {
-                let Some(words) = cells.first_chunk::<N>() else {
-                    return false;
-                };
-                for (out, &word) in out.iter_mut().zip(words) {
-                    out[half..half + HALF].fill(T::of(word));
-                }
-                return true;
             }
-            let Some(run) = cells.get(..HALF * N) else {
-                return false;
-            };
-            for (lane, words) in run.chunks_exact(N).enumerate() {
-                for (out, &word) in out.iter_mut().zip(words) {
-                    out[half + lane] = T::of(word);
-                }
-            }
-            true
-        })
+        }
+        true
     }
 
     /// Reads lane by lane.
@@ -294,7 +347,6 @@ impl Memory<'_> {
         addresses: &Longs,
         values: &[[T; LANES]; N],
     ) -> bool {
-        let bytes = T::BYTES * N as u64;
         let Some((common, base)) = common_place(space, addresses) else {
             return false;
         };
@@ -306,50 +358,14 @@ impl Memory<'_> {
                 } else {
                     &self.globals
                 };
-                halves.iter().zip([0, HALF]).all(|(addresses, half)| {
-                    let first = addresses[0];
-                    if pattern(addresses, bytes) == Pattern::Run && first.is_multiple_of(bytes) {
-                        return if N == 1 {
-                            window
-                                .store_run(first - base, &values[0][half..half + HALF])
-                                .is_ok()
-                        } else {
-                            let mut run = [[T::default(); N]; HALF];
-                            for (lane, words) in run.iter_mut().enumerate() {
-                                for (word, values) in words.iter_mut().zip(values) {
-                                    *word = values[half + lane];
-                                }
-                            }
-                            window.store_run(first - base, run.as_flattened()).is_ok()
-                        };
+                for (addresses, half) in halves.iter().zip([0, HALF]) {
+                    if !store_window_half(window, addresses, base, half, values) {
+                        return false;
                     }
-                    let bits = addresses.iter().fold(0, |bits, address| bits | address);
-                    bits.is_multiple_of(bytes)
-                        && addresses.iter().enumerate().all(|(lane, address)| {
-                            steps::<T>().zip(values).all(|(step, values)| {
-                                window
-                                    .store(address - base + step, values[half + lane])
-                                    .is_ok()
-                            })
-                        })
-                })
+                }
+                true
             }
-            Place::Shared(_) => {
-                let bits = addresses.iter().fold(0, |bits, address| bits | address);
-                let cells = T::cells_mut(self.shared);
-                bits.is_multiple_of(bytes)
-                    && addresses.iter().enumerate().all(|(lane, &address)| {
-                        let at = usize::try_from((address - base) / T::BYTES).unwrap_or(usize::MAX);
-                        let room = cells
-                            .get_mut(at..)
-                            .and_then(|cells| cells.first_chunk_mut::<N>());
-                        let Some(room) = room else { return false };
-                        for (word, values) in room.iter_mut().zip(values) {
-                            *word = values[lane].bytes();
-                        }
-                        true
-                    })
-            }
+            Place::Shared(_) => store_slice(self.shared, addresses, base, values),
             _ => false,
         }
     }
@@ -378,6 +394,71 @@ impl Memory<'_> {
     }
 }
 
+/// Writes words of a half to a window.
+#[inline(always)]
+fn store_window_half<T: Cell, const N: usize>(
+    window: &Window<'_>,
+    addresses: &[u64; HALF],
+    base: u64,
+    half: usize,
+    values: &[[T; LANES]; N],
+) -> bool {
+    let bytes = T::BYTES * N as u64;
+    let first = addresses[0];
+    if pattern(addresses, bytes) == Pattern::Run && first.is_multiple_of(bytes) {
+        if N == 1 {
+            let run = &values[0][half..half + HALF];
+            return window.store_run(first - base, run).is_ok();
+        }
+        let mut run = [[T::default(); N]; HALF];
+        for (lane, words) in run.iter_mut().enumerate() {
+            for (word, values) in words.iter_mut().zip(values) {
+                *word = values[half + lane];
+            }
+        }
+        return window.store_run(first - base, run.as_flattened()).is_ok();
+    }
+    let bits = addresses.iter().fold(0, |bits, address| bits | address);
+    if !bits.is_multiple_of(bytes) {
+        return false;
+    }
+    for (lane, address) in addresses.iter().enumerate() {
+        for (step, values) in steps::<T>().zip(values) {
+            let at = address - base + step;
+            if window.store(at, values[half + lane]).is_err() {
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// Writes words to a slice.
+#[inline(always)]
+fn store_slice<T: Cell, const N: usize>(
+    slice: &mut [u8],
+    addresses: &Longs,
+    base: u64,
+    values: &[[T; LANES]; N],
+) -> bool {
+    let bits = addresses.iter().fold(0, |bits, address| bits | address);
+    if !bits.is_multiple_of(T::BYTES * N as u64) {
+        return false;
+    }
+    let cells = T::cells_mut(slice);
+    for (lane, &address) in addresses.iter().enumerate() {
+        let at = usize::try_from((address - base) / T::BYTES).unwrap_or(usize::MAX);
+        let room = cells
+            .get_mut(at..)
+            .and_then(|cells| cells.first_chunk_mut::<N>());
+        let Some(room) = room else { return false };
+        for (word, values) in room.iter_mut().zip(values) {
+            *word = values[lane].bytes();
+        }
+    }
+    true
+}
+
 /// Words of local memory at one address, which is a row or two.
 #[inline(always)]
 fn local_rows<T: Cell, const N: usize>(
@@ -394,10 +475,13 @@ fn local_rows<T: Cell, const N: usize>(
     if !same || !at.is_multiple_of(T::BYTES * N as u64) {
         return false;
     }
-    steps::<T>().zip(out).all(|(step, out)| {
-        out.iter_mut().enumerate().all(|(lane, out)| {
-            let word = read_local(local, at + step, lane);
-            word.map(|word| *out = word).is_some()
-        })
-    })
+    for (step, out) in steps::<T>().zip(out) {
+        for (lane, out) in out.iter_mut().enumerate() {
+            match read_local(local, at + step, lane) {
+                Some(word) => *out = word,
+                None => return false,
+            }
+        }
+    }
+    true
 }

@@ -1,12 +1,14 @@
-//! Lane functions, each compiled twice: for any processor, and for one whose vectors have 256 bits. Which of the two runs is
-//! chosen when a program is lowered; nothing else here knows what they compute.
+//! Lane functions, loads and stores, each compiled twice: for any processor, and for one whose vectors have 256 bits. Which of
+//! the two runs is chosen when a program is lowered; nothing else here knows what they compute.
 #![expect(
     unsafe_code,
     reason = "calls functions that need features of the processor, after asking for those"
 )]
 
+use super::access::Accessing;
 use super::code::Slots;
 use super::lanes::Regs;
+use super::memory::Fault;
 
 /// What computes a destination from sources, lane by lane, for the lanes of a mask.
 pub(super) trait LaneOp {
@@ -78,5 +80,48 @@ impl Run {
         // SAFETY: `choose` makes every `Run`, of a safe function or, where `is_wide`, of `wide::<O>`, which is safe but for the
         // features that `is_wide` asked for.
         unsafe { (self.0)(regs, slots, mask) }
+    }
+}
+
+/// What loads or stores for the lanes of a mask.
+pub(super) trait AccessOp {
+    fn run(access: &mut Accessing<'_, '_, '_>) -> Result<(), Fault>;
+}
+
+/// Safe to call where [`is_wide`].
+type WideAccess = unsafe fn(&mut Accessing<'_, '_, '_>) -> Result<(), Fault>;
+
+/// A load or store that this processor can run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AccessRun(WideAccess);
+
+fn plain_access<O: AccessOp>(access: &mut Accessing<'_, '_, '_>) -> Result<(), Fault> {
+    O::run(access)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt")]
+fn wide_access<O: AccessOp>(access: &mut Accessing<'_, '_, '_>) -> Result<(), Fault> {
+    O::run(access)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+use plain_access as wide_access;
+
+impl AccessRun {
+    /// The way that this processor runs best.
+    pub(super) fn of<O: AccessOp>() -> Self {
+        Self(if is_wide() {
+            wide_access::<O>
+        } else {
+            plain_access::<O>
+        })
+    }
+
+    #[inline(always)]
+    pub(super) fn call(self, access: &mut Accessing<'_, '_, '_>) -> Result<(), Fault> {
+        // SAFETY: `of` makes every `AccessRun`, of a safe function or, where `is_wide`, of `wide_access::<O>`, which is safe but
+        // for the features that `is_wide` asked for.
+        unsafe { (self.0)(access) }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::TrapKind;
 
-use super::access::{load, store};
+use super::access::Accessing;
 use super::atomic::atomic;
 use super::barrier::{Barriers, CLUSTER};
 use super::code::{BarrierKind, Image, LANES, NO_SLOT, Op};
@@ -316,33 +316,33 @@ impl Warp {
             }
             match &instruction.op {
                 Op::Lane { run, slots } => run.call(&mut regs, slots, active),
-                Op::Load(access) => {
-                    attempt!(load(
-                        &mut regs,
-                        &machine.memory,
-                        &self.local,
+                Op::Load { run, access } => {
+                    attempt!(run.call(&mut Accessing {
+                        regs: &mut regs,
+                        memory: &mut machine.memory,
+                        local: &mut self.local,
                         access,
-                        &image.vectors,
+                        vectors: &image.vectors,
                         frame,
-                        active
-                    ));
+                        mask: active,
+                    }));
                     if access.fenced {
                         std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
                     }
                 }
-                Op::Store(access) => {
+                Op::Store { run, access } => {
                     if access.fenced {
                         std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
                     }
-                    attempt!(store(
-                        &regs,
-                        &mut machine.memory,
-                        &mut self.local,
+                    attempt!(run.call(&mut Accessing {
+                        regs: &mut regs,
+                        memory: &mut machine.memory,
+                        local: &mut self.local,
                         access,
-                        &image.vectors,
+                        vectors: &image.vectors,
                         frame,
-                        active
-                    ));
+                        mask: active,
+                    }));
                 }
                 Op::Branch { target } => {
                     let target = *target;

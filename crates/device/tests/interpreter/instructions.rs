@@ -3,7 +3,7 @@
 
 use device::{LaunchControl, Value};
 
-use crate::bench::{Bench, HEADER, block};
+use crate::bench::{Bench, HEADER, block, entry};
 
 /// Runs a statement for rows of operands, one a lane. `%w1` to `%w3`, `%h1` to `%h3` and `%x1` to `%x3` hold the operands in 32,
 /// 16 and 64 bits; the result is the register `result`, from `w0`, `h0` and `x0`.
@@ -613,4 +613,28 @@ fn what_the_isa_leaves_open_is_as_on_an_h200() {
         "w0",
         &[([0], 1), ([1], 0)],
     );
+}
+
+/// Addresses of the first half of a warp that follow each other and of the second that do not, or agree, in a register that the
+/// load replaces.
+#[test]
+fn a_load_may_replace_its_own_address() {
+    let places = |lane: u32| match lane {
+        0..16 => [lane; 2],
+        _ => [lane ^ 5, 3],
+    };
+    for (which, pick) in ["xor.b32 %r1, %t, 5;", "mov.u32 %r1, 3;"]
+        .into_iter()
+        .enumerate()
+    {
+        let text = entry(&format!(
+            ".shared .align 4 .b8 s[128]; mov.u32 %r2, s; shl.b32 %r3, %t, 2; add.u32 %r3, %r3, %r2;
+mad.lo.u32 %r4, %t, 1000, 7; st.shared.u32 [%r3], %r4; bar.warp.sync -1;
+{pick} setp.lt.u32 %p1, %t, 16; selp.b32 %r1, %t, %r1, %p1; shl.b32 %r1, %r1, 2; add.u32 %r1, %r1, %r2;
+ld.shared.u32 %r1, [%r1]; st.u32 [%o], %r1; ret;"
+        ));
+        let found = Bench::new(1).words(&text, block(32), 32).unwrap();
+        let want: Vec<u32> = (0..32).map(|lane| places(lane)[which] * 1000 + 7).collect();
+        assert_eq!(found, want, "{pick}");
+    }
 }

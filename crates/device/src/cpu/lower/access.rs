@@ -149,9 +149,9 @@ impl Lowering<'_, '_> {
             fenced,
         };
         self.emit(if load {
-            Op::Load(access)
+            Op::load(access)
         } else {
-            Op::Store(access)
+            Op::store(access)
         })
     }
 

@@ -258,7 +258,7 @@ impl<'m, 'i> Lowering<'m, 'i> {
             .filter(|_| variable.vector.is_none())
             .ok_or(Refusal::Form)?;
         let slot = self.register(variable.name, width)?;
-        self.emit(Op::Load(frame_access(slot, width, start)))
+        self.emit(Op::load(frame_access(slot, width, start)))
     }
 
     /// Register results go to the frame, from where the caller takes them.
@@ -268,7 +268,7 @@ impl<'m, 'i> Lowering<'m, 'i> {
             if variable.space == Space::Reg {
                 let width = super::types::width(variable.ty).ok_or(Refusal::Form)?;
                 let slot = self.register(variable.name, width)?;
-                self.emit(Op::Store(frame_access(slot, width, start)))?;
+                self.emit(Op::store(frame_access(slot, width, start)))?;
             }
         }
         Ok(())
@@ -296,7 +296,7 @@ impl<'m, 'i> Lowering<'m, 'i> {
         let start = self.local(u64::from(words) * 4, width.bytes())? / 4;
         if argument {
             let slot = self.source(operand, ty)?;
-            self.emit(Op::Store(frame_access(slot, width, start)))?;
+            self.emit(Op::store(frame_access(slot, width, start)))?;
         }
         Ok(start)
     }
@@ -315,7 +315,7 @@ impl<'m, 'i> Lowering<'m, 'i> {
         }
         let width = super::types::width(ty).ok_or(Refusal::Form)?;
         let slot = self.destination(operand, ty)?;
-        self.emit(Op::Load(frame_access(slot, width, word)))
+        self.emit(Op::load(frame_access(slot, width, word)))
     }
 
     fn statement(&mut self, index: usize, statement: &'m Statement) -> Result<(), Error> {
