@@ -411,6 +411,17 @@ ld.global.u32 %v, [%b+64];
 END:
 ret;
 }
+.visible .entry generic(.param .u64 at)
+{
+.reg .b64 %a, %s; .reg .b32 %v;
+.shared .align 8 .b8 room[64];
+mov.u64 %s, room;
+cvta.shared.u64 %s, %s;
+st.u32 [%s+4], 7;
+ld.param.u64 %a, [at];
+ld.u32 %v, [%a];
+ret;
+}
 ";
 
 /// What a trapping kernel says of an access: its kind, and the address where one access has a line to itself.
@@ -449,6 +460,10 @@ fn what_is_not_the_guests_of_its_window_is_reported() {
             (64 | 1 << 40, None),
         ] {
             assert_eq!(stray(&bench, "once", at), want, "{form:?} {at:#x}");
+            // There the high word has a meaning.
+            if at >> 32 == 0 {
+                assert_eq!(stray(&bench, "generic", at), want, "{form:?} {at:#x}");
+            }
         }
         // What is askew or outside is not reported where nothing reaches it.
         for at in [0, 2, end, end + 2] {

@@ -2,11 +2,12 @@
 //! Nothing relies on it: what it prints is verified before any device loads it.
 //!
 //! `names` resolves the tree, `check` refuses, `fold` names variables that registers reach; the layouts (`globals`, `blocks`, `calls`) and analyses
-//! (`access`, `leftover`, `registers`) look at whole functions; `aligned` knows which addresses need no check; `emit` writes statements with `control` and, for memory, `address`, `strays` and
+//! (`access`, `leftover`, `registers`) look at whole functions; `aligned` knows which addresses need no check, `ahead` what may come early; `emit` writes statements with `control` and, for memory, `address`, `strays` and
 //! `tagged`; `head`, `clear` and `tail` write what is around them.
 
 mod access;
 mod address;
+mod ahead;
 mod aligned;
 mod blocks;
 mod calls;

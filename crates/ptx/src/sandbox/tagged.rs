@@ -70,7 +70,16 @@ impl<'m> Emitter<'_, 'm> {
         }
         if self.is_trapping() {
             for &(space, _, flag) in &prepared {
-                self.check_tagged(instruction, space, flag, width, low);
+                let group = Group {
+                    space,
+                    origin: Origin::Register(*register),
+                    guard: None,
+                    anchor: *offset,
+                    align: width,
+                    end: width,
+                    stretch: 0,
+                };
+                self.check_tagged(instruction, &group, flag, low);
             }
         }
         let mut before = String::new();
@@ -95,30 +104,15 @@ impl<'m> Emitter<'_, 'm> {
         Ok(())
     }
 
-    fn check_tagged(
-        &mut self,
-        instruction: &Instruction<'m>,
-        space: Where,
-        flag: u32,
-        width: u32,
-        word: u32,
-    ) {
-        let group = Group {
-            space,
-            origin: Origin::Absolute,
-            guard: None,
-            anchor: 0,
-            align: width,
-            end: width,
-            stretch: 0,
-        };
-        let kind = match space {
+    /// In shared and local memory the high word is the tag.
+    fn check_tagged(&mut self, instruction: &Instruction<'m>, group: &Group, flag: u32, word: u32) {
+        let kind = match group.space {
             Where::Shared => SiteKind::SharedAccess,
             Where::Local => SiteKind::LocalAccess,
             _ => SiteKind::GlobalAccess,
         };
         let also = (".and", format!(", %wxp{flag}"));
-        self.check_alone(instruction, kind, &group, word, also);
+        self.check_alone(instruction, kind, group, word, also);
     }
 
     /// `cvta` and `isspacep`, on offsets and tags.
