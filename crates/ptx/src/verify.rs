@@ -2,8 +2,8 @@
 //! the printer with the rewriter, nothing else; what it printed it reads again.
 //!
 //! Default deny: what no table or idiom in these files names is refused. `text.rs` looks at the module, `body.rs` goes through a function once,
-//! with `table.rs` (instructions), `idiom.rs` (what may be written to reserved registers, which makes a `fact.rs`), `access.rs` (memory) and
-//! `control.rs` (time) beside it; `flow.rs` then asks for unwritten registers and `calls.rs` for the depth of calls.
+//! with `table.rs` (instructions), `idiom.rs` (what may be written to reserved registers, which makes a `fact.rs`), `access.rs` (memory),
+//! `control.rs` (branches) and `time.rs` beside it; `flow.rs` then asks for unwritten registers and `calls.rs` for the depth of calls.
 
 mod access;
 mod body;
@@ -14,6 +14,7 @@ mod flow;
 mod idiom;
 mod table;
 mod text;
+mod time;
 
 use std::collections::HashSet;
 

@@ -1,10 +1,10 @@
 //! One function, statement by statement: declarations, then instructions, each with what it reads and writes. What a reserved register may be
-//! given is in `idiom.rs`, memory in `access.rs`, branches and time in `control.rs`.
+//! given is in `idiom.rs`, memory in `access.rs`, branches in `control.rs`, time in `time.rs`.
 
 use std::collections::{HashMap, HashSet};
 
 use super::HIDDEN;
-use super::control::{HANDED_DOWN, METER_REGISTERS};
+use super::control::HANDED_DOWN;
 use super::fact::{Fact, Place};
 use super::flow::{Flow, Mistake};
 use super::table::{
@@ -12,6 +12,7 @@ use super::table::{
     SPECIAL_REGISTERS, WARP,
 };
 use super::text::{Text, check_limit, is_guests, is_number};
+use super::time::METER_REGISTERS;
 use crate::ast::{
     Function, FunctionKind, Immediate, Instruction, Linkage, Operand, ScalarType, Space, Statement,
     Symbol, Variable,

@@ -1,8 +1,8 @@
 //! What may be written to a reserved register, and the fact that comes of it.
 
 use super::body::{Body, Result, Role};
-use super::control::START;
 use super::fact::{Bound, Fact, Place};
+use super::time::START;
 use crate::ast::{Immediate, Instruction, Operand, Space, Symbol};
 use crate::error::{Excerpt, VerifyError, VerifyErrorKind};
 
