@@ -107,8 +107,10 @@ fn isolated(program: &Validated, choice: IsolationChoice, source: &[u8]) -> Resu
     let level = choice.name();
     let confined = ptx::confine(program, options)
         .map_err(|error| format!("{level}: refused\n{}", error.render(source).trim_end()))?;
-    let verified = ptx::verify(confined)
-        .map_err(|error| format!("{level}: refused by the verifier, a bug here: {error}"))?;
+    let verified = ptx::verify(confined).map_err(|error| match error.is_limit() {
+        true => format!("{level}: refused, too large to confine: {}", error.kind),
+        false => format!("{level}: refused by the verifier, a bug here: {error}"),
+    })?;
     let (before, after) = (
         instructions(program.module()),
         instructions(verified.program().module()),

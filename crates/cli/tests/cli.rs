@@ -550,3 +550,16 @@ fn help_teaches_and_a_wrong_command_line_is_our_failure() {
         assert_eq!(ended.stdout, "");
     }
 }
+
+#[test]
+fn a_text_that_is_too_large_to_confine_is_told_of_as_that() {
+    let adds = "add.u32 %r, %r, 1;\n".repeat(140_000);
+    let text = format!(
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k()\n{{\n.reg .b32 %r;\n{adds}ret;\n}}\n"
+    );
+    let path = file("too_large.ptx", text.as_bytes());
+    run(&["check", &path]).with(0);
+    run(&["check", "--isolation", "confined", &path])
+        .with(1)
+        .printing("confined: refused, too large to confine: ");
+}
