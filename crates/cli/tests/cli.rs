@@ -563,3 +563,11 @@ fn a_text_that_is_too_large_to_confine_is_told_of_as_that() {
         .with(1)
         .printing("confined: refused, too large to confine: ");
 }
+
+#[test]
+fn a_kernel_in_place_of_a_guest_is_told_of() {
+    let kernel = fixture("kernels/kit.ptx");
+    on_cpu(&[&kernel])
+        .with(126)
+        .saying("kit.ptx: is PTX and no guest; `wasi-cuda launch ");
+}

@@ -44,7 +44,12 @@ impl Text {
     /// A guest from a file in binary or text form.
     pub(super) fn read(guest: &Path) -> anyhow::Result<Self> {
         let name = guest.display().to_string();
-        let bytes = wat::parse_file(guest)?;
+        let bytes = wat::parse_file(guest).or_else(|error| match is_ptx(guest) {
+            true => bail!(
+                "{name}: is PTX and no guest; `wasi-cuda launch {name}` runs its kernels without one"
+            ),
+            false => Err(error.into()),
+        })?;
         let kind = match bytes.get(4..8) {
             Some([1, 0, 0, 0]) => Kind::Module,
             Some([_, 0, 1, 0]) => Kind::Component,
@@ -94,4 +99,9 @@ impl Linked {
             }
         }
     }
+}
+
+/// Whether a file that is no WebAssembly holds kernels.
+fn is_ptx(guest: &Path) -> bool {
+    std::fs::read(guest).is_ok_and(|bytes| ptx::parse(&bytes).is_ok())
 }
