@@ -28,6 +28,7 @@ mod kernel_limits;
 mod kernel_values;
 mod kernels;
 mod launch_order;
+mod memories;
 mod memory;
 mod misbehaving_device;
 mod signature;
