@@ -72,6 +72,9 @@ pub const MAX_CONFINED_REGISTERS: usize = 1 << 17;
 
 /// Most labels of a function of a confined text: the driver's analyses go round loops of blocks.
 pub const MAX_CONFINED_LABELS: usize = 1 << 14;
+/// Most targets of all branches by number of a function together, of a text that is confined: each branch has as many ways on as its list is long, and
+/// a short text may name a long list often.
+pub const MAX_CONFINED_TARGETS: usize = 1 << 16;
 
 /// Most registers times blocks that are gone through to see that registers are written first: 32 MiB of bits.
 pub const MAX_FLOW_BITS: usize = 1 << 28;

@@ -143,3 +143,24 @@ fn more_than_the_limits_is_refused_as_too_large() {
     let error = outcome(function("", &labels)).unwrap_err();
     assert!(error.is_limit(), "{error}");
 }
+
+#[test]
+fn long_lists_that_are_named_often_are_refused_before_they_are_followed() {
+    let labels = vec!["a"; 1000].join(", ");
+    let branches = "@%p brx.idx %r, t;\n".repeat(1000);
+    let text = format!(
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k()\n{{\n.reg .b32 %r;\n.reg .pred %p;\n\
+         t: .branchtargets {labels};\nmov.u32 %r, 0;\nsetp.eq.u32 %p, %r, 1;\n{branches}a:\nret;\n}}\n"
+    );
+    let program = ptx::read(text.as_bytes()).unwrap();
+    let options = ptx::ConfineOptions {
+        level: ptx::Level::Confined,
+        window: ptx::WindowForm::Whole,
+        clear_shared: true,
+    };
+    let refused = ptx::confine(&program, options).unwrap_err();
+    assert!(
+        refused.to_string().contains("too many targets"),
+        "{refused}"
+    );
+}

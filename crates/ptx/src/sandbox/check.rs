@@ -8,6 +8,7 @@ use crate::ast::{Immediate, Position};
 use crate::error::Error;
 use crate::isa::{self, Action};
 use crate::layout::align_up;
+use crate::limits::MAX_CONFINED_TARGETS;
 use crate::signature::max_parameter_bytes;
 use crate::validate::Validated;
 
@@ -25,9 +26,19 @@ pub(super) fn check(program: &Program<'_>) -> Result<(), Error> {
                 return Err(refuse(name, "clusters reach other blocks", directive.at));
             }
         }
+        let mut targets = 0;
         for step in &code.statements {
             if let Step::Instruction(instruction) = step {
                 instruction_is_known(instruction)?;
+                if instruction.opcode == "brx"
+                    && let Some(Value::Label(label)) = instruction.operands.last()
+                {
+                    targets += code.tables.get(label).map_or(0, Vec::len);
+                }
+                if targets > MAX_CONFINED_TARGETS {
+                    let reason = "the branches by number of its function have too many targets";
+                    return Err(refuse(&spelled(instruction), reason, instruction.at));
+                }
             }
         }
     }

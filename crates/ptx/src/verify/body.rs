@@ -99,6 +99,8 @@ pub(super) struct Body<'b, 't> {
     pub(super) paid: Paid,
     /// Whether neither a label nor GO, METER or a branch was met yet.
     pub(super) in_head: bool,
+    /// Targets of the branches by number so far.
+    pub(super) listed: usize,
     /// Where BEGIN was met.
     pub(super) asked: Option<usize>,
     /// Whether GO, or in a function that is called METER, is behind the head.
@@ -134,6 +136,7 @@ impl<'b, 't> Body<'b, 't> {
             paid: Paid::default(),
             in_head: true,
             asked: None,
+            listed: 0,
             has_head_meter: false,
             meter_labels: HashSet::new(),
             targets: Vec::new(),

@@ -3,11 +3,13 @@
 use super::body::{Body, Call, Paid, Result, Role};
 use super::fact::{Bound, Fact};
 use super::idiom::{FUELED, number};
+use super::text::check_limit;
 use super::time::{FUEL, MAX_NAP};
 use crate::ast::{
     Function, FunctionKind, Instruction, Operand, ScalarType, Statement, Symbol, Variable,
 };
 use crate::error::{Excerpt, VerifyErrorKind};
+use crate::limits::MAX_CONFINED_TARGETS;
 
 /// The parameters that every function that is called ends in. Of what the last but one is the address, `Text::local` says.
 pub(super) const HANDED_DOWN: [(&str, ScalarType, Option<Fact>); 11] = [
@@ -144,6 +146,13 @@ impl<'t> Body<'_, 't> {
         let line = instruction.at.line;
         let refuse = || self.refuse(line);
         let labels = *self.tables.get(&table).ok_or_else(refuse)?;
+        self.listed = self.listed.saturating_add(labels.len());
+        check_limit(
+            "targets of branches by number",
+            self.listed,
+            MAX_CONFINED_TARGETS,
+            line,
+        )?;
         let what = "a branch by number";
         self.needs_head_meter(what, line)?;
         let is_clamped = match self.known(chosen) {

@@ -10,7 +10,7 @@ use crate::error::VerifyErrorKind;
 /// Registers that BEGIN, GO, METER and BACK write beside `%wf` and `%wq`.
 pub(super) const METER_REGISTERS: [&str; 5] = ["%wk", "%wm", "%wn", "%wt", "%wu"];
 
-/// The fuel that an entry begins with and that a look at the clock gives, and the most that is taken at once.
+/// The fuel that a look at the clock gives, and the most that is taken at once.
 pub(super) const FUEL: u32 = 65_536;
 
 /// The fuel that an entry begins with.
