@@ -553,3 +553,21 @@ fn nothing_is_left_of_a_branch_back() {
         );
     }
 }
+
+#[test]
+fn registers_of_the_sequences_have_the_types_that_they_work_with() {
+    for (declared, others) in [
+        (".reg .s32 %wf;", ["f32", "b64", "pred"]),
+        (".reg .u32 %wu;", ["f32", "b16", "u64"]),
+        (".reg .u32 %wk;", ["f32", "b16", "u64"]),
+        (".reg .u32 %wv;", ["f32", "b16", "u64"]),
+        (".reg .u64 %wt;", ["f64", "u16", "u32"]),
+        (".reg .pred %wm;", ["b32", "u16", "u64"]),
+    ] {
+        for other in others {
+            let name = declared.rsplit(' ').next().unwrap();
+            let wrong = format!(".reg .{other} {name}");
+            assert!(!is_accepted(changed(declared, &wrong)), "{wrong}");
+        }
+    }
+}

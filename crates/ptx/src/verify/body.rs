@@ -297,7 +297,7 @@ impl<'b, 't> Body<'b, 't> {
                     && variable.count.is_none()
                     && variable.align.is_none()
                     && variable.initializer.is_none();
-                if !is_named || !is_plain {
+                if !is_named || !is_plain || !has_type(name, variable.ty) {
                     return Err(self.text.declaration(variable.name, variable.at.line));
                 }
                 self.registers.insert(variable.name, variable.ty);
@@ -530,5 +530,17 @@ impl<'b, 't> Body<'b, 't> {
             return Some(self.text.local());
         }
         self.text.names.get(&name).copied().flatten()
+    }
+}
+
+/// Whether a register of the sequences that keep time has a type that they work with.
+fn has_type(name: &str, ty: ScalarType) -> bool {
+    match name {
+        "%wm" | "%wn" | "%wq" | "%wx" => ty == ScalarType::Pred,
+        "%wf" | "%wk" | "%wone" | "%wtok" | "%wu" | "%wv" => {
+            matches!(ty, ScalarType::B32 | ScalarType::S32 | ScalarType::U32)
+        }
+        "%wt" => matches!(ty, ScalarType::B64 | ScalarType::S64 | ScalarType::U64),
+        _ => true,
     }
 }
